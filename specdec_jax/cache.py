@@ -27,7 +27,10 @@ def init_cache(
 
 
 def append(
-    cache: Float[Array, "L B G S H"], layer: Int[Array, ""] | int, new: Float[Array, "B T G H"], start: Int[Array, "B"]
+    cache: Float[Array, "L B G S H"],
+    layer: Int[Array, ""] | int,
+    new: Float[Array, "B T G H"],
+    start: Int[Array, "B"],
 ) -> Float[Array, "L B G S H"]:
     """Write ``new[b, t]`` at slot ``start[b] + t`` of one layer, leaving every other slot as it is.
 

@@ -1,0 +1,70 @@
+"""SamplingParams: the values that shape each row's distribution, all of them traced."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._checks import concrete
+from .._typing import Array, Float, Int
+
+
+class SamplingParams(NamedTuple):
+    """How the next token is drawn from the logits. Every field is a scalar or an array [B]; none is static.
+
+    The transforms apply in this order, and each acts on what the one before left:
+
+    ``temperature``  logits are divided by it; 0 means the likeliest token, lowest id on ties (greedy)
+    ``top_k``        keep the k likeliest tokens, and those as likely as the k-th; 0 keeps all
+    ``top_p``        keep the likeliest tokens until their mass reaches top_p, and those as likely as the last
+                     one kept; 1 keeps all
+    ``min_p``        keep tokens at least min_p times as likely as the likeliest; 0 keeps all
+    """
+
+    temperature: Float[Array, "*b"] | float = 1.0
+    top_k: Int[Array, "*b"] | int = 0
+    top_p: Float[Array, "*b"] | float = 1.0
+    min_p: Float[Array, "*b"] | float = 0.0
+
+    def broadcast(self, batch: int) -> "SamplingParams":
+        """The same values as arrays [B]: float32, and int32 for ``top_k``."""
+
+        def row(value, dtype, name):
+            value = jnp.asarray(value, dtype)
+            if value.ndim > 1 or (value.ndim == 1 and value.shape[0] != batch):
+                raise ValueError(
+                    f"SamplingParams.{name} has shape {value.shape}; expected a scalar or one value a row, ({batch},)"
+                )
+            return jnp.broadcast_to(value, (batch,))
+
+        return SamplingParams(
+            temperature=row(self.temperature, jnp.float32, "temperature"),
+            top_k=row(self.top_k, jnp.int32, "top_k"),
+            top_p=row(self.top_p, jnp.float32, "top_p"),
+            min_p=row(self.min_p, jnp.float32, "min_p"),
+        )
+
+    def check(self) -> None:
+        """Raise ValueError for values outside their range. Values that are still traced cannot be looked at."""
+        _check_range("temperature", self.temperature, lambda v: np.isfinite(v) & (v >= 0), ">= 0 and finite")
+        _check_range("top_k", self.top_k, lambda v: v >= 0, ">= 0 (0 keeps every token)")
+        _check_range("top_p", self.top_p, lambda v: (v > 0) & (v <= 1), "in (0, 1] (1 keeps every token)")
+        _check_range("min_p", self.min_p, lambda v: (v >= 0) & (v <= 1), "in [0, 1] (0 keeps every token)")
+
+
+def _check_range(name, value, inside, expected) -> None:
+    known = concrete(value)
+    if known is None:
+        return
+    bad = np.atleast_1d(~inside(known))
+    if bad.any():
+        row = int(np.argmax(bad))
+        got = np.atleast_1d(known)[row]
+        where = f" in row {row}" if known.ndim else ""
+        raise ValueError(f"{name} is {got}{where}; expected {name} {expected}")
+
+
+def is_greedy(sampling: SamplingParams) -> jax.Array:
+    """Which rows take the likeliest token."""
+    return jnp.asarray(sampling.temperature) == 0

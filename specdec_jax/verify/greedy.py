@@ -1,0 +1,28 @@
+"""The greedy rule: keep guesses while they equal the target's likeliest token, then emit that token."""
+
+import jax.numpy as jnp
+
+from .._typing import Array, Float, Int
+from ..sampling.draw import RoundKeys
+from .proposal import Proposal, Rule, Verdict, longest_prefix, proposed
+
+
+def accept_equal(proposal: Proposal, wanted: Int[Array, "B K+1"]) -> Verdict:
+    """Keep guesses while they are the wanted tokens, then take the wanted token itself."""
+    accepted = longest_prefix((proposal.tokens == wanted[:, :-1]) & proposed(proposal))
+    return Verdict(accepted, jnp.take_along_axis(wanted, accepted[:, None], axis=1)[:, 0])
+
+
+def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:
+    """No randomness: the output is the target's own greedy continuation."""
+    del keys
+    return accept_equal(proposal, jnp.argmax(p, axis=-1).astype(jnp.int32))
+
+
+def draw_guess(keys: RoundKeys, index: Int[Array, ""] | int, q: Float[Array, "B V"]) -> Int[Array, "B"]:
+    """The drafter's likeliest token, lowest id on ties."""
+    del keys, index
+    return jnp.argmax(q, axis=-1).astype(jnp.int32)
+
+
+rule = Rule(verify=verify, draw=draw_guess)
