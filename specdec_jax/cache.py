@@ -18,9 +18,7 @@ class KVCache:
     v: Float[Array, "L B G S H"]
 
 
-def init_cache(
-    num_layers: int, batch: int, kv_heads: int, capacity: int, head_size: int, dtype: jnp.dtype
-) -> KVCache:
+def init_cache(num_layers: int, batch: int, kv_heads: int, capacity: int, head_size: int, dtype: jnp.dtype) -> KVCache:
     """An empty cache of ``2 * L * B * G * S * H`` elements of ``dtype``."""
     shape = (num_layers, batch, kv_heads, capacity, head_size)
     return KVCache(k=jnp.zeros(shape, dtype), v=jnp.zeros(shape, dtype))

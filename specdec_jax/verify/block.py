@@ -19,7 +19,7 @@ def prefix_probabilities(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Floa
     L_i = log r_1 + .. + log r_i, so no loop is needed."""
     log_r = jnp.cumsum(jnp.log(ratios(proposal, p)), axis=1)
     log_p = log_r - jnp.maximum(lax.cummax(log_r, axis=1), 0)
-    return jnp.concatenate([jnp.ones_like(log_p[:, :1]), jnp.exp(log_p)], axis=1)
+    return jnp.pad(jnp.exp(log_p), ((0, 0), (1, 0)), constant_values=1)
 
 
 def thresholds(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "B K"]:
@@ -42,12 +42,10 @@ def thresholds(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "
 def num_accepted(u: Float[Array, "B K"], h: Float[Array, "B K"]) -> Int[Array, "B"]:
     """The last place that accepts, whatever those before it said."""
     place = jnp.arange(1, h.shape[1] + 1, dtype=jnp.int32)[None, :]
-    return jnp.where(u < h, place, 0).max(axis=1)
+    return jnp.where(u < h, place, 0).max(axis=1, initial=0)
 
 
-def next_weights(
-    proposal: Proposal, p: Float[Array, "B K+1 V"], accepted: Int[Array, "B"]
-) -> Float[Array, "B V"]:
+def next_weights(proposal: Proposal, p: Float[Array, "B K+1 V"], accepted: Int[Array, "B"]) -> Float[Array, "B V"]:
     """The unnormalised distribution of the token after ``accepted`` guesses: max(0, p_tau p - q), or p at the end."""
     prefix = jnp.take_along_axis(prefix_probabilities(proposal, p), accepted[:, None], axis=1)[:, 0]
     return residual(proposal, p, accepted, prefix)

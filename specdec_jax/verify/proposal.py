@@ -77,10 +77,10 @@ def residual(
     Past a row's last guess q is zero, so the bonus token is drawn from p with no case of its own.
     """
     p_next = jnp.take_along_axis(p, num_accepted[:, None, None], axis=1)[:, 0]
+    if proposal.tokens.shape[1] == 0:  # plain decoding proposes nothing
+        return p_next
     q = q_of(proposal, p.shape[-1])
-    last = jnp.minimum(
-        num_accepted, q.shape[1] - 1
-    )  # K accepted: there is no such place in q, and it counts as zero
+    last = jnp.minimum(num_accepted, q.shape[1] - 1)  # K accepted: there is no such place in q, and it counts as zero
     q_next = jnp.take_along_axis(q, last[:, None, None], axis=1)[:, 0]
     q_next = jnp.where((num_accepted < proposal.length)[:, None], q_next, 0)
     rest = jnp.maximum(scale[:, None] * p_next - q_next, 0)

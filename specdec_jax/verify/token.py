@@ -21,9 +21,7 @@ def num_accepted(u: Float[Array, "B K"], h: Float[Array, "B K"]) -> Int[Array, "
     return longest_prefix(u < h)
 
 
-def next_weights(
-    proposal: Proposal, p: Float[Array, "B K+1 V"], accepted: Int[Array, "B"]
-) -> Float[Array, "B V"]:
+def next_weights(proposal: Proposal, p: Float[Array, "B K+1 V"], accepted: Int[Array, "B"]) -> Float[Array, "B V"]:
     """The unnormalised distribution of the token after ``accepted`` guesses."""
     return residual(proposal, p, accepted, jnp.ones(p.shape[0], p.dtype))
 
