@@ -1,1 +1,27 @@
 """specdec_jax: lossless speculative decoding for language models, in one compiled program."""
+
+from .drafters import DRAFTERS, Drafter, draft_model, ngram
+from .generate import generate, init
+from .lm import LanguageModel
+from .round import step
+from .sampling import SamplingParams
+from .state import FinishReason, GenerateConfig, GenerateState, Generation, Round
+from .verify import RULES
+
+__all__ = [
+    "DRAFTERS",
+    "RULES",
+    "Drafter",
+    "FinishReason",
+    "GenerateConfig",
+    "GenerateState",
+    "Generation",
+    "LanguageModel",
+    "Round",
+    "SamplingParams",
+    "draft_model",
+    "generate",
+    "init",
+    "ngram",
+    "step",
+]

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ._typing import Array, PyTree
+import jax.numpy as jnp
+from jax import lax
+
+from ._typing import Array, Int, PyTree
 
 
 class LanguageModel(NamedTuple):
@@ -34,3 +37,36 @@ class LanguageModel(NamedTuple):
     apply: Callable[[PyTree, Array, PyTree, Array], tuple[Array, PyTree | None, PyTree]]
     vocab_size: int
     max_positions: int | None = None
+
+
+def prefill(
+    model: LanguageModel,
+    params: PyTree,
+    tokens: Int[Array, "B W"],
+    lengths: Int[Array, "B"],
+    cache: PyTree,
+    *,
+    slots: int,
+    chunk: int,
+) -> PyTree:
+    """Fill the cache with all but the last of each row's tokens, ``chunk`` of them at a time.
+
+    The last token stays out: the first round feeds it, and only then are logits needed (unused here, they are dead code
+    to the compiler). All rows go in step from slot 0, so a short row runs on into its padding; what that writes lies
+    past the row's length and is stale. ``slots`` is the capacity that the cache was made with, at most W.
+    """
+    chunk = min(chunk, slots)
+    longest = lengths.max() - 1
+
+    def more(carry):
+        return carry[0] < longest
+
+    def feed(carry):
+        done, cache = carry
+        # The last chunk may be pushed back to end with the cache: what it feeds again writes the same values again.
+        start = jnp.minimum(done, slots - chunk)
+        block = lax.dynamic_slice_in_dim(tokens, start, chunk, axis=1)
+        _, _, cache = model.apply(params, block, cache, jnp.full(lengths.shape, start))
+        return start + chunk, cache
+
+    return lax.while_loop(more, feed, (jnp.int32(0), cache))[1]

@@ -1,8 +1,8 @@
 """The block rule: Sun et al., "Block Verification Accelerates Speculative Decoding" (ICLR 2025), algorithm 2.
 
-Guesses are judged together: a later acceptance overrides an earlier refusal, and no rule for one drafted path keeps more
-tokens on average. With r_i = p(x_i) / q(x_i) and p_0 = 1, p_i = min(1, p_{i-1} r_i) is the probability that at least i
-guesses are kept given the whole block.
+Guesses are judged together: a later acceptance overrides an earlier refusal, and no rule for one drafted path keeps
+more tokens on average. With r_i = p(x_i) / q(x_i) and p_0 = 1, p_i = min(1, p_{i-1} r_i) is the probability that at
+least i guesses are kept, given the first i of them.
 """
 
 import jax.numpy as jnp

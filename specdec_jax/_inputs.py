@@ -1,0 +1,105 @@
+"""Early checks of what `generate` is called with: everything that can be known before compiling."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from ._checks import concrete
+from .drafters import Drafter
+from .lm import LanguageModel
+from .sampling import SamplingParams
+from .state import GenerateConfig
+
+_UNLIMITED = np.iinfo(np.int32).max
+
+
+def check_inputs(
+    target: LanguageModel,
+    drafter: Drafter | None,
+    prompts,
+    prompt_lengths,
+    sampling: SamplingParams,
+    config: GenerateConfig,
+    max_new_tokens,
+):
+    """The prompts, their lengths and their limits as int32 arrays, or a ValueError that says what to change."""
+    prompts, prompt_lengths = _integers("prompts", prompts), _integers("prompt_lengths", prompt_lengths)
+    if prompts.ndim != 2 or prompts.shape[0] == 0 or prompts.shape[1] == 0:
+        raise ValueError(
+            f"prompts has shape {prompts.shape}; expected token ids [rows, slots], padded on the right, at least [1, 1]"
+        )
+    if prompt_lengths.shape != prompts.shape[:1]:
+        raise ValueError(
+            f"prompt_lengths has shape {prompt_lengths.shape}; expected one length for each of the {prompts.shape[0]} "
+            "rows of prompts"
+        )
+    if drafter is not None and drafter.vocab_size not in (None, target.vocab_size):
+        raise ValueError(
+            f"the drafter has a vocabulary of {drafter.vocab_size} tokens and the target one of {target.vocab_size}; "
+            "expected the same: draft with a model that shares the target's tokenizer, or with n-grams"
+        )
+    _check_prompts(target, config, prompts, prompt_lengths)
+    sampling.check()
+    _check_rule(config, sampling)
+
+    limit = _integers("max_new_tokens", _UNLIMITED if max_new_tokens is None else max_new_tokens)
+    if limit.shape not in ((), prompt_lengths.shape):
+        raise ValueError(
+            f"max_new_tokens has shape {limit.shape}; expected one number or one a row, {prompt_lengths.shape}"
+        )
+    known = concrete(limit)
+    if known is not None and (known < 0).any():
+        raise ValueError(f"max_new_tokens is {int(known.min())}; expected >= 0")
+    return prompts, prompt_lengths, limit
+
+
+def eos_array(eos_tokens) -> jnp.ndarray:
+    """End tokens as an array whose size is a multiple of eight, so that one more of them compiles nothing new."""
+    ids = _integers("eos_tokens", eos_tokens if np.size(eos_tokens) else np.zeros(0, np.int32))
+    if ids.ndim > 1:
+        raise ValueError(f"eos_tokens has shape {ids.shape}; expected a list of token ids, shared by all rows")
+    ids = ids.reshape(-1)
+    size = max(8, -(-ids.shape[0] // 8) * 8)
+    return jnp.pad(ids, (0, size - ids.shape[0]), constant_values=-1)  # no token has the id -1
+
+
+def _integers(name: str, value):
+    array = value if hasattr(value, "dtype") else np.asarray(value)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"{name} has dtype {array.dtype}; expected integers")
+    return jnp.asarray(array, jnp.int32)
+
+
+def _check_prompts(target: LanguageModel, config: GenerateConfig, prompts, prompt_lengths) -> None:
+    lengths = concrete(prompt_lengths)
+    if lengths is None:
+        return
+    full = config.capacity if target.max_positions is None else min(config.capacity, target.max_positions)
+    for row, length in enumerate(lengths):
+        if length < 1:
+            raise ValueError(f"the prompt of row {row} is empty (length {length}); expected at least one token")
+        if length > prompts.shape[1]:
+            raise ValueError(
+                f"prompt_lengths[{row}] is {length}, but prompts has {prompts.shape[1]} slots; pad the prompts wider"
+            )
+        if length > full:
+            raise ValueError(
+                f"the prompt of row {row} has {length} tokens, but a row holds {full} (config.capacity "
+                f"{config.capacity}, the model's max_positions {target.max_positions}); raise capacity or shorten it"
+            )
+    ids = concrete(prompts)
+    if ids is None:
+        return
+    inside = np.arange(ids.shape[1])[None, :] < lengths[:, None]
+    bad = inside & ((ids < 0) | (ids >= target.vocab_size))
+    if bad.any():
+        row, slot = np.argwhere(bad)[0]
+        raise ValueError(f"prompts[{row}, {slot}] is {ids[row, slot]}; expected a token id in [0, {target.vocab_size})")
+
+
+def _check_rule(config: GenerateConfig, sampling: SamplingParams) -> None:
+    temperature = concrete(sampling.temperature)
+    if config.rule == "greedy" and temperature is not None and (temperature != 0).any():
+        raise ValueError(
+            f"rule 'greedy' always takes the likeliest token, but temperature is {float(np.max(temperature))}; set "
+            "temperature=0, or choose block, token or coupled to sample"
+        )

@@ -1,0 +1,103 @@
+"""An independent draft model: any LanguageModel with the target's vocabulary guesses token by token."""
+
+import flax.struct
+import jax.numpy as jnp
+from jax import lax
+
+from .._typing import Array, Int, PyTree
+from ..lm import LanguageModel, prefill
+from ..sampling import probabilities
+from ..verify import Proposal
+from .drafter import Context, Drafter, Draw
+
+
+@flax.struct.dataclass
+class DraftModelState:
+    cache: PyTree
+    lengths: Int[Array, "B"]
+    """Slots of a row's cache that hold its committed tokens; the rest is stale or never written."""
+    slots: int = flax.struct.field(pytree_node=False)
+    chunk: int = flax.struct.field(pytree_node=False)
+
+
+def draft_model(model: LanguageModel) -> Drafter:
+    """A drafter that runs ``model``; its params are the ``drafter_params`` of `generate`.
+
+    A round costs one pass over two tokens and limit - 1 passes over one. Two, because after a full acceptance the cache
+    misses both the last guess and the bonus token; feeding a token that it already holds writes the same slot again.
+    """
+
+    def init(params: PyTree, context: Context, slots: int, chunk: int) -> DraftModelState:
+        cache = model.init_cache(context.tokens.shape[0], slots)
+        cache = prefill(model, params, context.tokens, context.lengths, cache, slots=slots, chunk=chunk)
+        return DraftModelState(cache=cache, lengths=jnp.maximum(context.lengths - 1, 0), slots=slots, chunk=chunk)
+
+    def propose(
+        params: PyTree, state: DraftModelState, context: Context, K: int, limit: Int[Array, "B"], draw: Draw
+    ) -> tuple[Proposal, DraftModelState]:
+        lengths = context.lengths
+        if model.max_positions is not None:
+            # The pass that makes guess i reads position lengths - 2 + i, which must be one that the model knows.
+            limit = jnp.clip(limit, 0, jnp.maximum(model.max_positions + 1 - lengths, 0))
+        steps = limit.max()
+        cache = _catch_up(model, params, state, context, active=steps > 0)
+
+        batch, V = context.tokens.shape[0], model.vocab_size
+        tokens = jnp.zeros((batch, K), jnp.int32)
+        q = jnp.zeros((batch, K, V), jnp.float32)
+
+        def guess(index, logits, carry):
+            cache, tokens, q, limit = carry
+            q_i = logits.astype(jnp.float32)
+            broken = jnp.isnan(q_i).any(-1) | jnp.isinf(q_i.max(-1))
+            limit = jnp.where(broken, jnp.minimum(limit, index), limit)  # seen before the draw, so exact
+            q_i = probabilities(jnp.where(broken[:, None], 0, q_i)[:, None], context.sampling)[:, 0]
+            tokens = lax.dynamic_update_index_in_dim(tokens, draw(index, q_i), index, axis=1)
+            return cache, tokens, lax.dynamic_update_index_in_dim(q, q_i, index, axis=1), limit
+
+        def first(_, carry):
+            cache, *rest = carry
+            start = jnp.maximum(lengths - 2, 0)
+            pair = jnp.take_along_axis(context.tokens, start[:, None] + jnp.arange(2)[None], axis=1)
+            logits, _, cache = model.apply(params, pair, cache, start)
+            last = jnp.clip(lengths - 1 - start, 0, 1)  # a row of one token has nothing before it
+            logits = jnp.take_along_axis(logits, last[:, None, None], axis=1)[:, 0]
+            return guess(jnp.int32(0), logits, (cache, *rest))
+
+        def later(index, carry):
+            cache, tokens, *rest = carry
+            previous = lax.dynamic_slice_in_dim(tokens, index - 1, 1, axis=1)
+            logits, _, cache = model.apply(params, previous, cache, jnp.maximum(lengths - 1, 0) + index)
+            return guess(index, logits[:, 0], (cache, tokens, *rest))
+
+        carry = (cache, tokens, q, limit)
+        # Loops of a traced number of trips rather than conditionals, which would copy the cache.
+        carry = lax.fori_loop(0, jnp.minimum(steps, 1), first, carry)
+        cache, tokens, q, limit = lax.fori_loop(1, steps, later, carry)
+        fed = jnp.where(steps > 0, lengths + steps - 1, state.lengths)
+        return Proposal(tokens, q, limit), state.replace(cache=cache, lengths=fed)
+
+    def commit(params: PyTree, state: DraftModelState, context: Context, hidden: PyTree | None) -> DraftModelState:
+        del params, hidden
+        # The last committed token was drawn by the rule, not fed here; guesses that it replaced are stale.
+        return state.replace(lengths=jnp.minimum(state.lengths, jnp.maximum(context.lengths - 1, 0)))
+
+    return Drafter(init=init, propose=propose, commit=commit, vocab_size=model.vocab_size)
+
+
+def _catch_up(model: LanguageModel, params: PyTree, state: DraftModelState, context: Context, active) -> PyTree:
+    """Feed what rounds without drafting left out, until each row misses at most its last two tokens."""
+
+    chunk = min(state.chunk, state.slots)
+
+    def behind(carry):
+        return active & (context.lengths - carry[0] > 2).any()
+
+    def feed(carry):
+        held, cache = carry
+        start = jnp.minimum(held, state.slots - chunk)
+        block = jnp.take_along_axis(context.tokens, start[:, None] + jnp.arange(chunk)[None], axis=1)
+        _, _, cache = model.apply(params, block, cache, start)
+        return jnp.minimum(start + chunk, jnp.maximum(context.lengths - 1, 0)), cache
+
+    return lax.while_loop(behind, feed, (state.lengths, state.cache))[1]

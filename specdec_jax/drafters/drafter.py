@@ -1,0 +1,45 @@
+"""Drafter: what the generation loop needs of anything that guesses tokens."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .._typing import Array, Int, PyTree
+from ..sampling import SamplingParams
+from ..verify import Proposal
+
+
+class Context(NamedTuple):
+    """What every drafter may read."""
+
+    tokens: Int[Array, "B W"]
+    """Each row's prompt and committed tokens from slot 0; what lies past its length is of no meaning."""
+    lengths: Int[Array, "B"]
+    """Tokens a row holds, prompt included."""
+    sampling: SamplingParams
+    """Arrays [B]: q must be the draft distribution after these transforms."""
+
+
+Draw = Callable[[Array | int, Array], Array]
+"""``draw(index, q [B, V]) -> tokens [B]``: guess number ``index`` of the round, drawn as the rule asks for."""
+
+
+class Drafter(NamedTuple):
+    """Three pure functions over a state of the drafter's own, which may hold a cache.
+
+    ``init(params, context, slots, chunk) -> state``
+        The state for a batch of prompts. A cache needs ``slots`` slots; prompts are read ``chunk`` tokens at a time.
+    ``propose(params, state, context, K, limit [B], draw) -> (Proposal, state)``
+        Up to ``limit[b] <= K`` guesses for row b; K is static, limit is traced, and a row of limit 0 gets none. Each
+        guess that is not deterministic comes from ``draw``, and its q is returned unchanged. A row may get fewer
+        guesses, but whether guess i is made must not depend on the value drawn for it.
+    ``commit(params, state, context, hidden) -> state``
+        After the round: ``context`` holds the tokens as committed, which may be fewer than were guessed, or others.
+        ``hidden`` holds the target's states [B, K+1, ...] from the verify pass, or None.
+    ``vocab_size``
+        V, to be checked against the target's; None for a drafter that only copies tokens.
+    """
+
+    init: Callable[[PyTree, Context, int, int], PyTree]
+    propose: Callable[[PyTree, PyTree, Context, int, Array, Draw], tuple[Proposal, PyTree]]
+    commit: Callable[[PyTree, PyTree, Context, PyTree | None], PyTree]
+    vocab_size: int | None = None

@@ -1,0 +1,148 @@
+"""One round: propose, verify, commit."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from ._typing import Array, Bool, Float, Int, PyTree
+from .drafters import Context, Drafter
+from .lm import LanguageModel
+from .sampling import RoundKeys, probabilities
+from .state import FinishReason, GenerateConfig, GenerateState, Logprobs, Round, Stats
+from .verify import RULES, Proposal, Verdict
+
+
+def step(
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    state: GenerateState,
+    *,
+    config: GenerateConfig,
+    draft_length: Int[Array, "*b"] | int | None = None,
+) -> tuple[GenerateState, Round]:
+    """One round for every row that still runs; a row that has ended stays as it is.
+
+    ``draft_length`` (traced; one number or one a row) bounds this round's guesses below ``config.draft_length``; it
+    must not depend on tokens that are yet to be verified.
+    """
+    rule = RULES[config.rule]
+    batch = state.tokens.shape[0]
+    running = state.finish_reason == FinishReason.RUNNING
+    keys = RoundKeys(state.keys, state.lengths)
+
+    drafter_state = state.drafter_state
+    if drafter is None:
+        proposal = Proposal(jnp.zeros((batch, 0), jnp.int32), None, jnp.zeros((batch,), jnp.int32))
+    else:
+        K = config.draft_length
+        limit = jnp.asarray(K if draft_length is None else draft_length, jnp.int32)
+        limit = jnp.where(running, jnp.clip(limit, 0, K), 0)
+        proposal, drafter_state = drafter.propose(
+            drafter_params, drafter_state, _context(state), K, limit, partial(rule.draw, keys)
+        )
+
+    # The target scores the last committed token, which its cache misses, and all guesses in one pass.
+    last = jnp.take_along_axis(state.tokens, state.lengths[:, None] - 1, axis=1)
+    fed = jnp.concatenate([last, proposal.tokens], axis=1)
+    logits, hidden, cache = target.apply(target_params, fed, state.target_cache, state.lengths - 1)
+    logits, first_broken = _sound(logits)
+    p = probabilities(logits, state.sampling)
+    # A guess after a broken distribution is not proposed. Its predecessors broke it, not its own value: still exact.
+    sound = proposal._replace(length=jnp.minimum(proposal.length, first_broken))
+    verdict = rule.verify(keys, sound, p)
+
+    state = state.replace(target_cache=cache, drafter_state=drafter_state)
+    state, info = _commit(state, running, proposal, verdict, first_broken, logits, p)
+    if drafter is not None:
+        drafter_state = drafter.commit(drafter_params, drafter_state, _context(state), hidden)
+        state = state.replace(drafter_state=drafter_state)
+    return state, info
+
+
+def _context(state: GenerateState) -> Context:
+    return Context(state.tokens, state.lengths, state.sampling)
+
+
+def _sound(logits: Float[Array, "B T V"]) -> tuple[Float[Array, "B T V"], Int[Array, "B"]]:
+    """The logits with broken places flattened to zeros, and the first such place of each row (T where none is)."""
+    logits = logits.astype(jnp.float32)
+    broken = jnp.isnan(logits).any(-1) | jnp.isinf(logits.max(-1))
+    return jnp.where(broken[:, :, None], 0, logits), _first(broken)
+
+
+def _first(mask: Bool[Array, "B T"]) -> Int[Array, "B"]:
+    """The first True of each row, T where there is none."""
+    T = mask.shape[1]
+    return jnp.where(mask, jnp.arange(T, dtype=jnp.int32)[None, :], T).min(axis=1)
+
+
+def _commit(
+    state: GenerateState,
+    running: Bool[Array, "B"],
+    proposal: Proposal,
+    verdict: Verdict,
+    first_broken: Int[Array, "B"],
+    logits: Float[Array, "B T V"],
+    p: Float[Array, "B T V"],
+) -> tuple[GenerateState, Round]:
+    """Emit the kept guesses and the next token, up to an end token, a limit, or a distribution that is broken."""
+    accepted = verdict.num_accepted
+    place = jnp.arange(p.shape[1], dtype=jnp.int32)[None, :]
+    guesses = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+    block = jnp.where(place == accepted[:, None], verdict.next_token[:, None], guesses)
+
+    is_broken = accepted == first_broken  # then there is no next token
+    count = jnp.where(is_broken, accepted, accepted + 1)
+    end = _first((block[:, :, None] == state.eos_tokens[None, None, :]).any(-1))
+    left = jnp.minimum(state.token_limit, state.room) - state.lengths
+    count = jnp.where(running, jnp.minimum(count, jnp.minimum(end + 1, left)), 0)
+    lengths = state.lengths + count
+
+    reason = jnp.where(is_broken & (count == accepted), FinishReason.NAN, FinishReason.RUNNING)
+    reason = jnp.where(lengths >= state.room, FinishReason.CAPACITY, reason)
+    reason = jnp.where(lengths >= state.token_limit, FinishReason.LENGTH, reason)
+    reason = jnp.where(count == end + 1, FinishReason.END_TOKEN, reason)
+    reason = jnp.where(running, reason, state.finish_reason).astype(jnp.int32)
+
+    kept = jnp.where(running, jnp.minimum(accepted, count), 0)
+    guess_place = place[:, :-1]
+    drafted_at = running[:, None] & (guess_place < proposal.length[:, None])
+    accepted_at = drafted_at & (guess_place < kept[:, None])
+
+    rows = jnp.arange(block.shape[0])[:, None]
+    slot = jnp.where(place < count[:, None], state.lengths[:, None] + place, state.tokens.shape[1])
+
+    def write(buffer, values):  # what is not emitted has a slot out of range, and is dropped
+        return buffer.at[rows, slot].set(values, mode="drop")
+
+    def of_block(values):
+        return jnp.take_along_axis(values, block[:, :, None], axis=2)[:, :, 0]
+
+    stats = state.stats
+    state = state.replace(
+        tokens=write(state.tokens, block),
+        lengths=lengths,
+        finish_reason=reason,
+        stats=Stats(
+            rounds=stats.rounds + running.astype(jnp.int32),
+            drafted=stats.drafted + drafted_at.sum(axis=1, dtype=jnp.int32),
+            accepted=stats.accepted + kept,
+            drafted_at=stats.drafted_at + drafted_at.astype(jnp.int32),
+            accepted_at=stats.accepted_at + accepted_at.astype(jnp.int32),
+        ),
+        logprobs=Logprobs(
+            raw=write(state.logprobs.raw, of_block(logits) - jax.nn.logsumexp(logits, axis=-1)),
+            sampled=write(state.logprobs.sampled, jnp.log(of_block(p))),
+        ),
+    )
+    info = Round(
+        guesses=proposal.tokens,
+        num_drafted=drafted_at.sum(axis=1, dtype=jnp.int32),
+        num_accepted=kept,
+        num_committed=count,
+        next_token=verdict.next_token,
+    )
+    return state, info

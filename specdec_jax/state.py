@@ -1,0 +1,173 @@
+"""What a generation is configured by, carries from round to round, and returns."""
+
+import dataclasses
+import enum
+
+import flax.struct
+import jax.numpy as jnp
+import numpy as np
+
+from ._typing import Array, Float, Int, PRNGKeyArray, PyTree
+from .sampling import SamplingParams
+from .verify import RULES
+
+
+class FinishReason(enum.IntEnum):
+    """Why a row ended."""
+
+    RUNNING = 0
+    END_TOKEN = 1
+    """It drew an end token, which is the last token of its output."""
+    LENGTH = 2
+    """It has its ``max_new_tokens``."""
+    CAPACITY = 3
+    """It is full: ``config.capacity`` or the target's ``max_positions`` tokens, prompt included."""
+    NAN = 4
+    """The target's logits were NaN, +inf or all -inf; what was drawn before them stands."""
+    INVALID = 5
+    """Its prompt was empty or longer than the row (only where lengths are traced; otherwise an error says so)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateConfig:
+    """All that is static: a change compiles anew. Whatever else varies is traced."""
+
+    capacity: int = 1024
+    """Most tokens a row may hold, prompt included."""
+    draft_length: int = 4
+    """K, the most guesses in a round; without a drafter it has no effect."""
+    rule: str = "block"
+    """Acceptance rule: block (keeps most), token, coupled (same output for every drafter), or greedy."""
+    prefill_chunk: int = 256
+    """Prompt tokens read in one pass."""
+
+    def __post_init__(self):
+        if self.rule not in RULES:
+            raise ValueError(f"rule is {self.rule!r}; expected one of {', '.join(RULES)}")
+        for name, least in (("capacity", 2), ("draft_length", 1), ("prefill_chunk", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} is {value!r}; expected an integer >= {least}")
+
+
+@flax.struct.dataclass
+class Stats:
+    """Counts a row; `summary` turns them into the metrics."""
+
+    rounds: Int[Array, "B"]
+    """Passes of the target in which the row took part."""
+    drafted: Int[Array, "B"]
+    accepted: Int[Array, "B"]
+    """Guesses that were kept and emitted."""
+    drafted_at: Int[Array, "B K"]
+    accepted_at: Int[Array, "B K"]
+
+
+@flax.struct.dataclass
+class Logprobs:
+    """Log-probabilities of the emitted tokens, 0 elsewhere."""
+
+    raw: Float[Array, "B S"]
+    """Under the model's own softmax, before any transform."""
+    sampled: Float[Array, "B S"]
+    """Under the distribution that was sampled from."""
+
+
+@flax.struct.dataclass
+class Generation:
+    """What `generate` returns. S is ``config.capacity``."""
+
+    tokens: Int[Array, "B S"]
+    """New tokens from the left, 0 past a row's ``lengths``."""
+    lengths: Int[Array, "B"]
+    """New tokens of each row, its end token included."""
+    finish_reason: Int[Array, "B"]
+    """`FinishReason` values."""
+    logprobs: Logprobs
+    stats: Stats
+
+    def summary(self) -> dict[str, int | float | list[float]]:
+        """The metrics over all rows, on the host."""
+        return summary(self.stats, self.lengths)
+
+
+def summary(stats: Stats, new_tokens: Int[Array, "B"]) -> dict[str, int | float | list[float]]:
+    """``rounds``, ``drafted``, ``accepted``, ``acceptance_rate``, ``block_efficiency`` and ``accepted_at``.
+
+    A ratio of nothing to nothing is NaN.
+    """
+
+    def ratio(part, whole) -> float:
+        return float(part) / float(whole) if whole else float("nan")
+
+    rounds, drafted, accepted, tokens = (
+        int(np.sum(x)) for x in (stats.rounds, stats.drafted, stats.accepted, new_tokens)
+    )
+    at = zip(np.sum(stats.accepted_at, axis=0), np.sum(stats.drafted_at, axis=0), strict=True)
+    return {
+        "rounds": rounds,
+        "drafted": drafted,
+        "accepted": accepted,
+        "acceptance_rate": ratio(accepted, drafted),
+        "block_efficiency": ratio(tokens, rounds),
+        "accepted_at": [ratio(kept, made) for kept, made in at],
+    }
+
+
+@flax.struct.dataclass
+class GenerateState:
+    """The carry of the loop. W slots of tokens hold the capacity and the overhang of a last block."""
+
+    # ---- what evolves ----
+    tokens: Int[Array, "B W"]
+    lengths: Int[Array, "B"]
+    """Committed tokens, prompt included; the target's cache holds all but the last of them."""
+    finish_reason: Int[Array, "B"]
+    target_cache: PyTree
+    drafter_state: PyTree
+
+    # ---- what stays ----
+    prompt_lengths: Int[Array, "B"]
+    token_limit: Int[Array, "B"]
+    """Length at which a row has all the tokens it was asked for."""
+    room: Int[Array, "B"]
+    """Length at which a row is full."""
+    eos_tokens: Int[Array, "E"]
+    sampling: SamplingParams
+    keys: PRNGKeyArray
+
+    # ---- statistics ----
+    stats: Stats
+
+    # ---- output buffers, by slot ----
+    logprobs: Logprobs
+
+    def generation(self, capacity: int) -> Generation:
+        """The new tokens so far, moved to the left."""
+        place = jnp.arange(capacity, dtype=jnp.int32)[None, :]
+        new = self.lengths - self.prompt_lengths
+        slot = jnp.minimum(self.prompt_lengths[:, None] + place, self.tokens.shape[1] - 1)
+
+        def left(buffer):
+            return jnp.where(place < new[:, None], jnp.take_along_axis(buffer, slot, axis=1), 0)
+
+        return Generation(
+            tokens=left(self.tokens),
+            lengths=new,
+            finish_reason=self.finish_reason,
+            logprobs=Logprobs(raw=left(self.logprobs.raw), sampled=left(self.logprobs.sampled)),
+            stats=self.stats,
+        )
+
+
+@flax.struct.dataclass
+class Round:
+    """What happened in one round, for those who drive `step` themselves."""
+
+    guesses: Int[Array, "B K"]
+    num_drafted: Int[Array, "B"]
+    num_accepted: Int[Array, "B"]
+    """Guesses kept and emitted."""
+    num_committed: Int[Array, "B"]
+    """Tokens emitted: the kept guesses, and the next token unless the row ended before it."""
+    next_token: Int[Array, "B"]
