@@ -1,0 +1,34 @@
+"""Testing decoders: toy models with known probabilities, slow references, exact enumeration, chi-square tests.
+
+Public, so that a drafter or a rule from elsewhere can be put through the same tests as ours.
+"""
+
+from .checks import check_draws, check_guessed_laws, check_law, check_strict, decode_rounds
+from .enumeration import RuleLaw, SampledRule, guessed_laws, rule_law
+from .exact import Tree, constant_tree, joint, random_tree, sequence_law
+from .statistics import chi_square_p_value, sequence_p_value
+from .table import history_logits, history_model, markov_logits, markov_model, random_logits
+
+__all__ = [
+    "RuleLaw",
+    "SampledRule",
+    "Tree",
+    "check_draws",
+    "check_guessed_laws",
+    "check_law",
+    "check_strict",
+    "chi_square_p_value",
+    "constant_tree",
+    "decode_rounds",
+    "guessed_laws",
+    "history_logits",
+    "history_model",
+    "joint",
+    "markov_logits",
+    "markov_model",
+    "random_logits",
+    "random_tree",
+    "rule_law",
+    "sequence_law",
+    "sequence_p_value",
+]

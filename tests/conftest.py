@@ -1,0 +1,31 @@
+"""What every test runs under: shapes checked at run time, no silent promotion, compiled programs kept between runs."""
+
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+ROOT = Path(__file__).parents[1]
+
+# The hook instruments what Python's path finder finds; an editable install answers before it, through a finder of its
+# own. With the checkout last on the path the hook sees the package in both kinds of install.
+sys.path.append(str(ROOT))
+assert "specdec_jax" not in sys.modules, "imported before the shape checks could be installed"
+install_import_hook("specdec_jax", "beartype.beartype")
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """The real SmolLM2-135M: model, params and tokenizer."""
+    from specdec_jax import models
+
+    return models.load("smollm2-135m")
