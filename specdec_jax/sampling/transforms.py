@@ -4,11 +4,11 @@ The cuts are found by bisection over the bit patterns of floats instead of by so
 the exact threshold, need no second copy of the logits, and over a sharded vocabulary need only sums of scalars.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .._typing import Array, Bool, Float
+from .draw import first_argmax
 from .params import SamplingParams
 
 _INF_BITS = 0x7F800000  # float32 infinity: bit patterns of non-negative floats are ordered like the floats
@@ -54,12 +54,9 @@ def probabilities(logits: Float[Array, "B T V"], sampling: SamplingParams) -> Fl
     needed = ((top_k > 0) | (top_p < 1) | (min_p > 0)) & ~greedy
     weight = lax.cond(needed.any(), cut, lambda weight: weight, weight)
     sampled = weight / weight.sum(-1, keepdims=True)
-    likeliest = jnp.argmax(logits, -1, keepdims=True)
-    return jnp.where(greedy, _one_hot(likeliest, logits.shape[-1]), sampled)
-
-
-def _one_hot(index, size: int):
-    return (lax.broadcasted_iota(index.dtype, (1, 1, size), 2) == index).astype(jnp.float32)
+    index = lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+    likeliest = (index == first_argmax(logits)[:, :, None]).astype(jnp.float32)
+    return jnp.where(greedy, likeliest, sampled)
 
 
 def _threshold(
@@ -80,5 +77,5 @@ def _threshold(
 
     low = jnp.zeros(needed.shape, jnp.int32)
     high = jnp.full(needed.shape, _INF_BITS, jnp.int32)
-    _, high = jax.lax.fori_loop(0, 31, halve, (low, high))
+    _, high = lax.fori_loop(0, 31, halve, (low, high))
     return lax.bitcast_convert_type(high, jnp.float32)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from .._typing import Array, Float, Int
-from ..sampling.draw import RoundKeys, position_noise
+from ..sampling.draw import RoundKeys, first_argmax, position_noise
 from .greedy import accept_equal
 from .proposal import Proposal, Rule, Verdict
 
@@ -18,7 +18,7 @@ from .proposal import Proposal, Rule, Verdict
 def race(keys: RoundKeys, index: Int[Array, ""] | int, weights: Float[Array, "B V"]) -> Int[Array, "B"]:
     """The winner of the race at the round's place ``index``: one token a row."""
     noise = position_noise(keys.row, keys.start + index, weights.shape[-1])
-    return jnp.argmax(jnp.log(weights) + noise, axis=-1).astype(jnp.int32)
+    return first_argmax(jnp.log(weights) + noise)
 
 
 def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:

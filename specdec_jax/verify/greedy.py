@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from .._typing import Array, Float, Int
-from ..sampling.draw import RoundKeys
+from ..sampling.draw import RoundKeys, first_argmax
 from .proposal import Proposal, Rule, Verdict, longest_prefix, proposed
 
 
@@ -16,13 +16,13 @@ def accept_equal(proposal: Proposal, wanted: Int[Array, "B K+1"]) -> Verdict:
 def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:
     """No randomness: the output is the target's own greedy continuation."""
     del keys
-    return accept_equal(proposal, jnp.argmax(p, axis=-1).astype(jnp.int32))
+    return accept_equal(proposal, first_argmax(p))
 
 
 def draw_guess(keys: RoundKeys, index: Int[Array, ""] | int, q: Float[Array, "B V"]) -> Int[Array, "B"]:
     """The drafter's likeliest token, lowest id on ties."""
     del keys, index
-    return jnp.argmax(q, axis=-1).astype(jnp.int32)
+    return first_argmax(q)
 
 
 rule = Rule(verify=verify, draw=draw_guess)
