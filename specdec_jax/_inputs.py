@@ -1,27 +1,43 @@
 """Early checks of what `generate` is called with: everything that can be known before compiling."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 
 from ._checks import concrete
+from ._typing import Array, Int, PRNGKeyArray
 from .drafters import Drafter
 from .lm import LanguageModel
-from .sampling import SamplingParams
+from .sampling import SamplingParams, row_keys
 from .state import GenerateConfig
 
 _UNLIMITED = np.iinfo(np.int32).max
 
 
-def check_inputs(
+class Inputs(NamedTuple):
+    """What is traced, in one form: the same shapes and dtypes however it was written, so that nothing recompiles."""
+
+    prompts: Int[Array, "B P"]
+    prompt_lengths: Int[Array, "B"]
+    keys: PRNGKeyArray  # [B]
+    sampling: SamplingParams  # arrays [B]
+    max_new_tokens: Int[Array, "B"]
+    eos_tokens: Int[Array, "E"]
+
+
+def prepare(
     target: LanguageModel,
     drafter: Drafter | None,
     prompts,
     prompt_lengths,
+    key,
     sampling: SamplingParams,
     config: GenerateConfig,
     max_new_tokens,
-):
-    """The prompts, their lengths and their limits as int32 arrays, or a ValueError that says what to change."""
+    eos_tokens,
+) -> Inputs:
+    """The inputs, or a ValueError that says what to change."""
     prompts, prompt_lengths = _integers("prompts", prompts), _integers("prompt_lengths", prompt_lengths)
     if prompts.ndim != 2 or prompts.shape[0] == 0 or prompts.shape[1] == 0:
         raise ValueError(
@@ -49,10 +65,20 @@ def check_inputs(
     known = concrete(limit)
     if known is not None and (known < 0).any():
         raise ValueError(f"max_new_tokens is {int(known.min())}; expected >= 0")
-    return prompts, prompt_lengths, limit
+    batch = prompts.shape[0]
+    if config.rule == "greedy":  # the rule takes the likeliest token, so that is the distribution it samples from
+        sampling = sampling._replace(temperature=0.0)
+    return Inputs(
+        prompts=prompts,
+        prompt_lengths=prompt_lengths,
+        keys=row_keys(key, batch),
+        sampling=sampling.broadcast(batch),
+        max_new_tokens=jnp.broadcast_to(limit, (batch,)),
+        eos_tokens=_eos_array(eos_tokens),
+    )
 
 
-def eos_array(eos_tokens) -> jnp.ndarray:
+def _eos_array(eos_tokens) -> jnp.ndarray:
     """End tokens as an array whose size is a multiple of eight, so that one more of them compiles nothing new."""
     ids = _integers("eos_tokens", eos_tokens if np.size(eos_tokens) else np.zeros(0, np.int32))
     if ids.ndim > 1:

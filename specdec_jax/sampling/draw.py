@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .._typing import Array, Float, Int, PRNGKeyArray
+from .._typing import Array, Float, Int, PRNGKeyArray, UInt32
 
 DRAFT, ACCEPT, RESIDUAL, COUPLED = range(4)
 _GROUP = 128
@@ -24,8 +24,13 @@ class RoundKeys(NamedTuple):
     start: Int[Array, "B"]
 
 
-def row_keys(key: PRNGKeyArray, batch: int) -> PRNGKeyArray:
-    """One key a row [B]: the keys given, or the key folded with the row's index. The key is consumed."""
+def row_keys(key: PRNGKeyArray | UInt32[Array, "..."], batch: int) -> PRNGKeyArray:
+    """One key a row [B]: the keys given, or the key folded with the row's index. The key is consumed.
+
+    Keys in the old form, `jax.random.PRNGKey`, are taken as well.
+    """
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.wrap_key_data(key)
     if key.ndim == 1:
         if key.shape[0] != batch:
             raise ValueError(f"key holds {key.shape[0]} keys; expected a single key or one a row, {batch}")
