@@ -3,6 +3,7 @@
 Public, so that a drafter or a rule from elsewhere can be put through the same tests as ours.
 """
 
+from . import closed_forms, reference
 from .checks import check_draws, check_guessed_laws, check_law, check_strict, decode_rounds
 from .enumeration import RuleLaw, SampledRule, guessed_laws, rule_law
 from .exact import Tree, constant_tree, joint, random_tree, sequence_law
@@ -18,6 +19,7 @@ __all__ = [
     "check_law",
     "check_strict",
     "chi_square_p_value",
+    "closed_forms",
     "constant_tree",
     "decode_rounds",
     "guessed_laws",
@@ -28,6 +30,7 @@ __all__ = [
     "markov_model",
     "random_logits",
     "random_tree",
+    "reference",
     "rule_law",
     "sequence_law",
     "sequence_p_value",

@@ -116,10 +116,11 @@ def _accumulate(p: Tree, tokens, chance, volume, kept, weights, h) -> RuleLaw:
 
     committed = np.zeros((V,) * (K + 1))
     for count in range(K + 1):
-        here = kept == count  # [C, N]
-        partial_law = np.zeros((V,) * (count + 1))
-        cell = np.nonzero(here)
-        np.add.at(partial_law, tuple(tokens[cell[1], :count].T), mass[cell][:, None] * following[cell])
+        way, block = np.nonzero(kept == count)
+        prefix = tokens[block, :count] @ V ** np.arange(count)[::-1]
+        partial_law = np.zeros((V**count, V))
+        np.add.at(partial_law, prefix, mass[way, block, None] * following[way, block])
+        partial_law = partial_law.reshape((V,) * (count + 1))
         for level in p[count + 1 :]:
             partial_law = partial_law[..., None] * level.astype(np.float64)
         committed += partial_law

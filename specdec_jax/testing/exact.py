@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+Tokens = Sequence[int] | np.ndarray
+
 Tree = list[np.ndarray]
 """Level i, of shape [V] * (i + 1), holds the distribution of token i given each of the i tokens before it."""
 
@@ -30,7 +32,7 @@ def joint(tree: Tree) -> np.ndarray:
 
 def sequence_law(
     next_distribution: Callable[[tuple[int, ...]], np.ndarray],
-    prompt: Sequence[int],
+    prompt: Tokens,
     max_new_tokens: int,
     end_tokens: Sequence[int] = (),
 ) -> dict[tuple[int, ...], float]:

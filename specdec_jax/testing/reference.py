@@ -5,14 +5,14 @@ They share no code with the library, so that agreement means something. Rules ta
 guesses are kept and the distribution [V] of the token after them.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
+
+from .exact import Tokens
 
 Outcome = tuple[int, np.ndarray]
 
 
-def token_rule(tokens: Sequence[int], q: np.ndarray, p: np.ndarray, u: np.ndarray) -> Outcome:
+def token_rule(tokens: Tokens, q: np.ndarray, p: np.ndarray, u: np.ndarray) -> Outcome:
     """Keep guesses one after the other while u < p / q; at the first refusal draw from what q leaves of p.
 
     Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (ICML 2023), algorithm 1.
@@ -23,7 +23,7 @@ def token_rule(tokens: Sequence[int], q: np.ndarray, p: np.ndarray, u: np.ndarra
     return len(tokens), p[len(tokens)]
 
 
-def block_rule(tokens: Sequence[int], q: np.ndarray, p: np.ndarray, u: np.ndarray) -> Outcome:
+def block_rule(tokens: Tokens, q: np.ndarray, p: np.ndarray, u: np.ndarray) -> Outcome:
     """Keep the longest prefix whose own draw accepts it, whatever was said of shorter ones.
 
     Sun et al., "Block Verification Accelerates Speculative Decoding" (ICLR 2025), algorithm 2.
@@ -46,18 +46,18 @@ def block_rule(tokens: Sequence[int], q: np.ndarray, p: np.ndarray, u: np.ndarra
     return kept, _normalised(np.maximum(kept_weight * p[kept] - q[kept], 0), p[kept])
 
 
-def greedy_rule(tokens: Sequence[int], p: np.ndarray) -> tuple[int, int]:
+def greedy_rule(tokens: Tokens, p: np.ndarray) -> tuple[int, int]:
     """Keep guesses while each is the likeliest token (lowest id on ties); then the likeliest token itself."""
     return _while_equal(tokens, p)
 
 
-def coupled_rule(tokens: Sequence[int], p: np.ndarray, noise: np.ndarray) -> tuple[int, int]:
+def coupled_rule(tokens: Tokens, p: np.ndarray, noise: np.ndarray) -> tuple[int, int]:
     """Keep guesses while each is the token that the target itself draws with the Gumbel ``noise`` [n + 1, V]."""
     with np.errstate(divide="ignore"):
         return _while_equal(tokens, np.log(p) + noise)
 
 
-def _while_equal(tokens: Sequence[int], scores: np.ndarray) -> tuple[int, int]:
+def _while_equal(tokens: Tokens, scores: np.ndarray) -> tuple[int, int]:
     for i, x in enumerate(tokens):
         best = int(np.argmax(scores[i]))
         if x != best:
@@ -96,7 +96,7 @@ def _keep(probs: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return probs / probs.sum()
 
 
-def ngram_guesses(tokens: Sequence[int], count: int, *, max_ngram: int, min_ngram: int = 1) -> list[int]:
+def ngram_guesses(tokens: Tokens, count: int, *, max_ngram: int, min_ngram: int = 1) -> list[int]:
     """What an n-gram drafter guesses after ``tokens``: ``count`` guesses, or none where nothing matches.
 
     The longest run of last tokens (max_ngram down to min_ngram of them) that occurred before decides, in its most

@@ -4,8 +4,6 @@ The cache holds the tokens fed so far, [B, S], and the logits are read off *the 
 wrongly, skipped or overwritten gives other logits. A slot that nobody wrote gives NaN.
 """
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +11,7 @@ from jax import lax
 
 from .._typing import Array, Float, Int, Shaped
 from ..lm import LanguageModel
+from .exact import Tokens
 
 _UNWRITTEN = -1
 
@@ -34,7 +33,7 @@ def markov_model(vocab_size: int, order: int = 1, max_positions: int | None = No
     return LanguageModel(_init_cache, apply, vocab_size, max_positions)
 
 
-def markov_logits(params: Float[np.ndarray, "*contexts V"], tokens: Sequence[int]) -> Float[np.ndarray, "V"]:
+def markov_logits(params: Float[np.ndarray, "*contexts V"], tokens: Tokens) -> Float[np.ndarray, "V"]:
     """What `markov_model` says after ``tokens``, in plain NumPy."""
     order = params.ndim - 1
     return params[tuple(([0] * order + list(tokens))[-order:])]
@@ -56,7 +55,7 @@ def history_model(vocab_size: int, max_positions: int | None = None) -> Language
     return LanguageModel(_init_cache, apply, vocab_size, max_positions)
 
 
-def history_logits(params: Float[np.ndarray, "R V"], tokens: Sequence[int]) -> Float[np.ndarray, "V"]:
+def history_logits(params: Float[np.ndarray, "R V"], tokens: Tokens) -> Float[np.ndarray, "V"]:
     """What `history_model` says after ``tokens``, in plain NumPy."""
     fed = np.asarray(tokens, np.uint32)
     digest = _mix(fed, np.arange(len(fed), dtype=np.uint32)).sum(dtype=np.uint32)
