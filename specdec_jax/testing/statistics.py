@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaincc
 
+from .._typing import Array
+
 
 def chi_square_p_value(
-    counts: Sequence[int] | np.ndarray, probabilities: Sequence[float] | np.ndarray, *, min_expected: float = 5.0
+    counts: Sequence | np.ndarray | Array, probabilities: Sequence | np.ndarray | Array, *, min_expected: float = 5.0
 ) -> float:
     """The chance of counts at least this far from their expectation (Pearson's statistic).
 

@@ -1,0 +1,45 @@
+"""SamplingParams: ranges and shapes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax import SamplingParams
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"temperature": -0.5}, r"temperature is -0\.5; expected temperature >= 0"),
+        ({"temperature": np.nan}, r"temperature is nan; expected temperature >= 0 and finite"),
+        ({"temperature": np.inf}, r"temperature is inf; expected temperature >= 0 and finite"),
+        ({"temperature": jnp.array([1.0, -2.0])}, r"temperature is -2\.0 in row 1; expected"),
+        ({"top_k": -1}, r"top_k is -1; expected top_k >= 0"),
+        ({"top_p": 0.0}, r"top_p is 0\.0; expected top_p in \(0, 1\]"),
+        ({"top_p": 1.5}, r"top_p is 1\.5; expected top_p in \(0, 1\]"),
+        ({"min_p": -0.1}, r"min_p is -0\.1; expected min_p in \[0, 1\]"),
+        ({"min_p": 2.0}, r"min_p is 2\.0; expected min_p in \[0, 1\]"),
+        ({"min_p": jnp.array([0.0, 0.5, np.nan])}, r"min_p is nan in row 2; expected"),
+    ],
+)
+def test_values_out_of_range(values, message):
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(**values).check()
+
+
+def test_values_at_the_ends_of_their_ranges():
+    SamplingParams(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0).check()
+    SamplingParams(temperature=jnp.array([0.0, 9.0]), top_k=10**6, top_p=1e-9, min_p=1.0).check()
+
+
+def test_traced_values_pass():
+    jax.jit(lambda t: SamplingParams(temperature=t).check())(jnp.float32(-1))
+
+
+@pytest.mark.parametrize("name", SamplingParams._fields)
+def test_one_value_a_row_or_one_for_all(name):
+    assert getattr(SamplingParams(**{name: jnp.ones(3, jnp.float32)}).broadcast(3), name).shape == (3,)
+    assert np.shape(SamplingParams().broadcast(3).top_k) == (3,)
+    with pytest.raises(ValueError, match=rf"SamplingParams.{name} has shape \(2,\); expected a scalar .* \(3,\)"):
+        SamplingParams(**{name: jnp.ones(2, jnp.float32)}).broadcast(3)
