@@ -1,0 +1,19 @@
+"""specdec_jax.models: Flax NNX language models, their weights and their tokenizers."""
+
+from .errors import LoadError
+from .language_model import init_params, model_from_config
+from .llama import LlamaConfig
+from .load import NAMES, Loaded, load
+from .tokenizer import TextStream, Tokenizer
+
+__all__ = [
+    "NAMES",
+    "LlamaConfig",
+    "LoadError",
+    "Loaded",
+    "TextStream",
+    "Tokenizer",
+    "init_params",
+    "load",
+    "model_from_config",
+]

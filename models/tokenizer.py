@@ -1,0 +1,119 @@
+"""Text to token ids and back, however the tokenizer was stored."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tokenizers
+
+from .chat import ChatTemplate, Message
+
+_INCOMPLETE = "\ufffd"  # what the bytes of half a character decode to
+
+
+class Tokenizer:
+    """A tokenizer, its end tokens and its chat template."""
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        eos_ids: Iterable[int],
+        bos_id: int | None = None,
+        chat_template: str | None = None,
+        template_names: dict[str, Any] | None = None,
+    ):
+        self.backend = backend
+        self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys(eos_ids))
+        """Tokens of which any ends a text; the model's own end token first."""
+        self.bos_id = bos_id
+        self.chat_template = None if chat_template is None else ChatTemplate(chat_template)
+        self._template_names = template_names or {}
+        backend.no_truncation()
+        backend.no_padding()
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether `encode` puts the begin token in front."""
+        return self.bos_id is not None and self.encode("")[:1] == [self.bos_id]
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids. The text of a special token counts as that token, as in transformers.
+
+        ``add_special_tokens`` adds what this tokenizer puts around a text, which is at most a begin token for most.
+        """
+        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def stream(self, *, skip_special_tokens: bool = True) -> "TextStream":
+        """A decoder for ids that arrive bit by bit."""
+        return TextStream(self, skip_special_tokens=skip_special_tokens)
+
+    def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """The text of a conversation; with ``add_generation_prompt`` it ends where the assistant is to speak.
+
+        Raises:
+            ValueError: there is no template, or it refuses these messages.
+        """
+        if self.chat_template is None:
+            raise ValueError("this model brings no chat template; give it plain text, or use a chat model")
+        return self.chat_template.render(messages, add_generation_prompt=add_generation_prompt, **self._template_names)
+
+    def encode_chat(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> list[int]:
+        """Token ids of a conversation. The template writes the begin token itself, so none is added."""
+        text = self.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
+        return self.encode(text, add_special_tokens=False)
+
+    def token_of(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it, None for an id without one."""
+        return self.backend.id_to_token(token_id)
+
+    def vocab(self) -> list[str | None]:
+        """The token of every id, so that two vocabularies can be compared id by id."""
+        tokens: list[str | None] = [None] * self.vocab_size
+        for token, token_id in self.backend.get_vocab(with_added_tokens=True).items():
+            tokens[token_id] = token
+        return tokens
+
+
+class TextStream:
+    """Decodes as ids arrive and never gives out half a character.
+
+    The pieces of `push` and `flush`, joined, are what `Tokenizer.decode` makes of all the ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True):
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        self._context: list[int] = []  # given out already; decoders look at the token before
+        self._pending: list[int] = []
+
+    def push(self, ids: Iterable[int]) -> str:
+        """The text that these ids complete; empty as long as a character is not whole."""
+        pieces = []
+        for token_id in ids:
+            self._pending.append(token_id)
+            text = self._new_text()
+            if text and not text.endswith(_INCOMPLETE):
+                pieces.append(text)
+                self._context, self._pending = self._pending, []
+        return "".join(pieces)
+
+    def flush(self) -> str:
+        """What is left when no more ids come."""
+        text = self._new_text()
+        self._context, self._pending = self._pending, []
+        return text
+
+    def _new_text(self) -> str:
+        before = self._decode(self._context)
+        return self._decode(self._context + self._pending)[len(before) :]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)
