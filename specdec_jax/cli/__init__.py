@@ -1,0 +1,58 @@
+"""``specdec``: thin subcommands over the library. Each lives in its own module and is imported when it is asked for."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+COMMANDS = {
+    "generate": "continue prompts from the command line or from a file",
+    "demo": "answer the shipped prompts with and without a drafter, and compare",
+    "bench": "time plain and speculative decoding beside transformers on the same weights",
+}
+
+USAGE = "usage: specdec COMMAND [OPTIONS]\n\nLossless speculative decoding.\n\ncommands:\n" + "".join(
+    f"  {name:<10}{what}\n" for name, what in COMMANDS.items()
+)
+
+
+class UserError(Exception):
+    """What the user can put right: shown as a message, without a traceback."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return its exit status: 0 done, 1 done in part, 2 not done because of bad input."""
+    args = sys.argv[1:] if args is None else list(args)
+    name = args[0] if args else "--help"
+    if name in ("-h", "--help"):
+        print(USAGE + "\nspecdec COMMAND --help lists the options of a command.")
+        return 0 if args else 2
+    if name not in COMMANDS:
+        print(f"specdec: no command {name!r}; expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+
+    from ..models import LoadError
+
+    _keep_compiled_programs()
+    command = importlib.import_module(f".{name}", __name__)
+    try:
+        return command.main(args[1:])
+    except (UserError, LoadError) as error:
+        print(f"specdec {name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read the output has had enough, as in `specdec generate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _keep_compiled_programs() -> None:
+    """Keep compiled programs in the user's cache folder, so that a second run of a command starts at once."""
+    import jax
+
+    chosen = jax.config.values["jax_compilation_cache_dir"]
+    if chosen is None:  # otherwise JAX_COMPILATION_CACHE_DIR says where
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(home / "specdec_jax"))

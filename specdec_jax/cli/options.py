@@ -1,0 +1,48 @@
+"""Command lines from dataclasses: tyro reads names, defaults and help off the classes that the library itself uses."""
+
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from ..sampling import SamplingParams
+from ..state import GenerateConfig
+
+T = TypeVar("T")
+
+SAMPLING = SamplingParams()
+CONFIG = GenerateConfig()
+"""The library's defaults, which are the command line's."""
+
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+"""A file that need not be named."""
+
+_REGISTRY = ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _scalar_or_array(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """A field that takes an array or a number, as those of SamplingParams do, takes a number here."""
+    if get_origin(info.type) not in (Union, types.UnionType):
+        return None
+    members = get_args(info.type)
+    numbers = [member for member in members if member in (int, float)]
+    arrays = [member for member in members if getattr(member, "__module__", "").startswith("jaxtyping")]
+    if len(numbers) != 1 or len(arrays) + 1 != len(members):
+        return None
+    number: Any = numbers[0]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=number.__name__.upper(),
+        instance_from_str=lambda words: number(words[0]),
+        is_instance=lambda value: isinstance(value, int | float),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def parse(options: type[T], command: str, args: Sequence[str]) -> T:
+    """The options of ``specdec command`` as an instance of the dataclass; exits with 2 where they are wrong."""
+    return tyro.cli(options, prog=f"specdec {command}", args=args, registry=_REGISTRY)
