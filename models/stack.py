@@ -20,13 +20,13 @@ stack on every step (one token through SmolLM2-135M on two cores: 42 to 48 ms, a
 Carry = TypeVar("Carry")
 
 
-def resolve(layout: Layout) -> Layout:
-    """The layout that ``auto`` stands for here."""
-    if layout not in ("auto", "stacked", "unrolled"):
-        raise ValueError(f"layers is {layout!r}; expected 'auto', 'stacked' or 'unrolled'")
+def resolve(layout: str) -> Literal["stacked", "unrolled"]:
+    """The layout that ``auto`` stands for here; a ValueError for a name that is none."""
     if layout == "auto":
         return "unrolled" if jax.default_backend() == "cpu" else "stacked"
-    return layout
+    if layout == "stacked" or layout == "unrolled":
+        return layout
+    raise ValueError(f"layers is {layout!r}; expected 'auto', 'stacked' or 'unrolled'")
 
 
 def make_layers(make: Callable[[tuple[int, ...]], nnx.Module], count: int, layout: Layout) -> nnx.Module:
