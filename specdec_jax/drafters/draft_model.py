@@ -16,8 +16,6 @@ class DraftModelState:
     cache: PyTree
     lengths: Int[Array, "B"]
     """Slots of a row's cache that hold its committed tokens; the rest is stale or never written."""
-    slots: int = flax.struct.field(pytree_node=False)
-    chunk: int = flax.struct.field(pytree_node=False)
 
 
 def draft_model(model: LanguageModel) -> Drafter:
@@ -30,7 +28,7 @@ def draft_model(model: LanguageModel) -> Drafter:
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> DraftModelState:
         cache = model.init_cache(context.tokens.shape[0], slots)
         cache = prefill(model, params, context.tokens, context.lengths, cache, slots=slots, chunk=chunk)
-        return DraftModelState(cache=cache, lengths=jnp.maximum(context.lengths - 1, 0), slots=slots, chunk=chunk)
+        return DraftModelState(cache=cache, lengths=jnp.maximum(context.lengths - 1, 0))
 
     def propose(
         params: PyTree, state: DraftModelState, context: Context, K: int, limit: Int[Array, "B"], draw: Draw
@@ -40,7 +38,8 @@ def draft_model(model: LanguageModel) -> Drafter:
             # The pass that makes guess i reads position lengths - 2 + i, which must be one that the model knows.
             limit = jnp.clip(limit, 0, jnp.maximum(model.max_positions + 1 - lengths, 0))
         steps = limit.max()
-        cache = _catch_up(model, params, state, context, active=steps > 0)
+        # Two tokens a pass: one pass where the last round drafted, more where rounds without drafting left more out.
+        passes = jnp.where(steps > 0, (lengths - state.lengths + 1) // 2, 0).max()
 
         batch, V = context.tokens.shape[0], model.vocab_size
         tokens = jnp.zeros((batch, K), jnp.int32)
@@ -55,9 +54,9 @@ def draft_model(model: LanguageModel) -> Drafter:
             tokens = lax.dynamic_update_index_in_dim(tokens, draw(index, q_i), index, axis=1)
             return cache, tokens, lax.dynamic_update_index_in_dim(q, q_i, index, axis=1), limit
 
-        def first(_, carry):
+        def first(done, carry):
             cache, *rest = carry
-            start = jnp.maximum(lengths - 2, 0)
+            start = jnp.maximum(lengths - 2 * (passes - done), 0)
             pair = jnp.take_along_axis(context.tokens, start[:, None] + jnp.arange(2)[None], axis=1)
             logits, _, cache = model.apply(params, pair, cache, start)
             last = jnp.clip(lengths - 1 - start, 0, 1)  # a row of one token has nothing before it
@@ -70,9 +69,9 @@ def draft_model(model: LanguageModel) -> Drafter:
             logits, _, cache = model.apply(params, previous, cache, jnp.maximum(lengths - 1, 0) + index)
             return guess(index, logits[:, 0], (cache, tokens, *rest))
 
-        carry = (cache, tokens, q, limit)
+        carry = (state.cache, tokens, q, limit)
         # Loops of a traced number of trips rather than conditionals, which would copy the cache.
-        carry = lax.fori_loop(0, jnp.minimum(steps, 1), first, carry)
+        carry = lax.fori_loop(0, passes, first, carry)
         cache, tokens, q, limit = lax.fori_loop(1, steps, later, carry)
         fed = jnp.where(steps > 0, lengths + steps - 1, state.lengths)
         return Proposal(tokens, q, limit), state.replace(cache=cache, lengths=fed)
@@ -83,21 +82,3 @@ def draft_model(model: LanguageModel) -> Drafter:
         return state.replace(lengths=jnp.minimum(state.lengths, jnp.maximum(context.lengths - 1, 0)))
 
     return Drafter(init=init, propose=propose, commit=commit, vocab_size=model.vocab_size)
-
-
-def _catch_up(model: LanguageModel, params: PyTree, state: DraftModelState, context: Context, active) -> PyTree:
-    """Feed what rounds without drafting left out, until each row misses at most its last two tokens."""
-
-    chunk = min(state.chunk, state.slots)
-
-    def behind(carry):
-        return active & (context.lengths - carry[0] > 2).any()
-
-    def feed(carry):
-        held, cache = carry
-        start = jnp.minimum(held, state.slots - chunk)
-        block = jnp.take_along_axis(context.tokens, start[:, None] + jnp.arange(chunk)[None], axis=1)
-        _, _, cache = model.apply(params, block, cache, start)
-        return jnp.minimum(start + chunk, jnp.maximum(context.lengths - 1, 0)), cache
-
-    return lax.while_loop(behind, feed, (state.lengths, state.cache))[1]
