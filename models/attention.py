@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._typing import Array, Bool, Float, Int
-from ..cache import KVCache, append
+from specdec_jax._typing import Array, Bool, Float, Int
+from specdec_jax.cache import KVCache, append
 
 
 def visible(positions: Int[Array, "B T"], slots: int, window: int | None = None) -> Bool[Array, "B T {slots}"]:

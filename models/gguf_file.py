@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gguf
 import numpy as np
@@ -15,8 +15,6 @@ SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K
 
 _MAGIC = b"GGUF"
 _REQUIRED = object()
-
-T = TypeVar("T")
 
 
 class _Reader(gguf.GGUFReader):
@@ -66,7 +64,7 @@ class GGUFFile:
                 f"supported; expected one of {', '.join(SUPPORTED)}, so quantise the model to one of these"
             )
 
-    def get(self, key: str, default: T = _REQUIRED) -> T | Any:
+    def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The metadata under ``key``; without a default, a LoadError where there is none."""
         field = self._fields.get(key)
         if field is not None:

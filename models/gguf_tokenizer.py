@@ -47,13 +47,15 @@ PRE_TOKENIZERS = {"default": _gpt2, "gpt-2": _gpt2, "smollm": _smollm, "llama-bp
 """How text is split before bytes are merged, by ``tokenizer.ggml.pre``."""
 
 
-def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
-    """Byte-level BPE, the ``gpt2`` kind of tokenizer.
+def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
+    """Byte-level BPE, the ``gpt2`` kind of tokenizer; None where the file has no vocabulary.
 
     Raises:
         LoadError: for another kind of tokenizer or another way to split text; the message lists those that work.
     """
     kind = file.get("tokenizer.ggml.model", None)
+    if kind in (None, "none"):
+        return None
     if kind != "gpt2":
         raise LoadError(
             f"{file.path} has a tokenizer of the kind {kind!r}, which is not supported; expected 'gpt2' (byte-level "
@@ -68,9 +70,11 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer:
     tokens = file.get("tokenizer.ggml.tokens")
     kinds = file.get("tokenizer.ggml.token_type", [1] * len(tokens))
     merges = [tuple(merge.split(" ", 1)) for merge in file.get("tokenizer.ggml.merges")]
-    backend = tokenizers.Tokenizer(
-        models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges, ignore_merges=pre == "llama-bpe")
-    )
+    vocab = {token: i for i, token in enumerate(tokens)}
+    try:
+        backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
+    except Exception as error:  # the library raises nothing more exact
+        raise LoadError(f"the vocabulary and merges of {file.path} do not fit ({error}); convert it again") from error
     if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = PRE_TOKENIZERS[pre]()

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from .._typing import Array, Float, Int, PRNGKeyArray, PyTree
-from ..cache import KVCache, init_cache
-from ..lm import LanguageModel
+from specdec_jax._typing import Array, Float, Int, PRNGKeyArray, PyTree
+from specdec_jax.cache import KVCache, init_cache
+from specdec_jax.lm import LanguageModel
+
 from .llama import Llama, LlamaConfig
 from .stack import Layout, resolve
 

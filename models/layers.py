@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from .._typing import Array, Float
+from specdec_jax._typing import Array, Float
 
 _INITIAL_SCALE = 0.02  # standard deviation of fresh weights
 

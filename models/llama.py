@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from .._typing import Array, Float, Int
-from ..cache import KVCache
+from specdec_jax._typing import Array, Float, Int
+from specdec_jax.cache import KVCache
+
 from . import rope
 from .attention import attend, visible, write
 from .layers import Linear, RMSNorm, linear

@@ -6,7 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import PyTree
+from specdec_jax._typing import PyTree
+
 from . import rope
 from .errors import LoadError
 from .gguf_file import GGUFFile
@@ -32,11 +33,19 @@ _GGUF_LAYER = {
 def config_from_hf(raw: Mapping[str, Any]) -> LlamaConfig:
     """From a config.json, of transformers 4 (``rope_theta``, ``rope_scaling``) or 5 (``rope_parameters``)."""
 
-    def need(key: str) -> Any:
-        if raw.get(key) is None:
+    def need(key: str) -> int:
+        value = raw.get(key)
+        if value is None:
             raise LoadError(f"config.json has no {key}, which a {raw.get('model_type')} model needs; add it")
-        return raw[key]
+        if not isinstance(value, int) or value < 1:
+            raise LoadError(f"{key} is {value!r} in config.json; expected a positive integer")
+        return value
 
+    if raw.get("quantization_config"):
+        raise LoadError(
+            f"the weights are quantised with {raw['quantization_config'].get('quant_method')!r}, which is not "
+            "supported; expected F32, F16 or BF16 safetensors, or a GGUF file"
+        )
     activation = raw.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise LoadError(f"config.json asks for the activation {activation!r}; expected 'silu'")

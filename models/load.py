@@ -1,15 +1,18 @@
 """From a path or a name to a model that is ready to generate."""
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from .._typing import PyTree
-from ..lm import LanguageModel
+from specdec_jax._typing import PyTree
+from specdec_jax.lm import LanguageModel
+
 from .errors import LoadError
 from .gguf_file import GGUFFile
 from .gguf_tokenizer import num_tokens, tokenizer_from_gguf
@@ -19,6 +22,7 @@ from .llama import LlamaConfig
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, Family, family_of
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
+from .weights import Tensors
 
 
 class Packaged(NamedTuple):
@@ -40,7 +44,7 @@ class Loaded(NamedTuple):
     params: PyTree
     """Nested dicts of arrays."""
     tokenizer: Tokenizer | None
-    """None for a directory without tokenizer.json."""
+    """None for a directory without tokenizer.json, or a GGUF file without a vocabulary."""
     config: LlamaConfig
     name: str
     """The short name, or the last part of the path."""
@@ -68,35 +72,63 @@ def load(
     """
     path, name = _resolve(path_or_name)
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
-    if path.is_dir():
-        family, config, tensors, tokenizer = _directory(path)
-        tokens = None if tokenizer is None else tokenizer.vocab_size
-    else:
-        file = GGUFFile(path)
-        family = family_of(file.get("general.architecture"), GGUF_ARCHITECTURES, path)
-        config = family.config_from_gguf(file)
-        tensors = family.tensors_from_gguf(file, config)
-        tokenizer, tokens = tokenizer_from_gguf(file), num_tokens(file)
+    contents = _directory(path) if path.is_dir() else _gguf(path)
+    config, tokens = contents.config, contents.num_tokens
     if tokens is not None and tokens > config.vocab_size:
         raise LoadError(
             f"the tokenizer of {path} has {tokens} tokens, but its logits are {config.vocab_size} wide; expected at "
             "most that many, so check that both belong to the same model"
         )
     model = model_from_config(config, dtype=dtype, layers=layers, hidden_layers=hidden_layers, num_tokens=tokens)
-    params = family.params(config, tensors, resolve(layers) == "stacked", dtype)
-    return Loaded(model, params, tokenizer, config, name)
+    params = contents.family.params(config, contents.tensors, resolve(layers) == "stacked", dtype)
+    return Loaded(model, params, contents.tokenizer, config, name)
 
 
-def _directory(path: Path):
+class _Contents(NamedTuple):
+    """What a file or directory holds, before its tensors are read."""
+
+    family: Family
+    config: LlamaConfig
+    tensors: Tensors
+    tokenizer: Tokenizer | None
+    num_tokens: int | None
+    """Ids from this one up are padding."""
+
+
+def _gguf(path: Path) -> _Contents:
+    file = GGUFFile(path)
+    family = family_of(file.get("general.architecture"), GGUF_ARCHITECTURES, path)
+    with _blamed_on(path):
+        config = family.config_from_gguf(file)
+    tokenizer = tokenizer_from_gguf(file)
+    tokens = None if tokenizer is None else num_tokens(file)
+    return _Contents(family, config, family.tensors_from_gguf(file, config), tokenizer, tokens)
+
+
+def _directory(path: Path) -> _Contents:
     if not (path / "config.json").exists():
         raise LoadError(f"{path} has no config.json; expected a Hugging Face directory or the path of a GGUF file")
     raw = read_json(path / "config.json")
     if raw.get("architectures"):
-        family: Family = family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
+        family = family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
     else:
         family = family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
-    config = family.config_from_hf(raw)
-    return family, config, tensors_from_directory(path), tokenizer_from_directory(path, raw)
+    with _blamed_on(path):
+        config = family.config_from_hf(raw)
+    tokenizer = tokenizer_from_directory(path, raw)
+    tokens = None if tokenizer is None else tokenizer.vocab_size
+    return _Contents(family, config, tensors_from_directory(path), tokenizer, tokens)
+
+
+@contextlib.contextmanager
+def _blamed_on(path: Path) -> Iterator[None]:
+    """A configuration that makes no sense is a fault of its file."""
+    try:
+        yield
+    except LoadError:
+        raise
+    except ValueError as error:
+        raise LoadError(f"the configuration of {path} makes no sense: {error}") from error
 
 
 def _resolve(path_or_name: str | os.PathLike[str]) -> tuple[Path, str]:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from .._typing import PyTree
+from specdec_jax._typing import PyTree
+
 from . import llama_weights
 from .errors import LoadError
 from .gguf_file import GGUFFile
@@ -44,7 +45,7 @@ GGUF_ARCHITECTURES: dict[str, Family] = {"llama": LLAMA}
 
 def family_of(name: str | None, table: Mapping[str, Family], path: object) -> Family:
     """The family of that exact name, or a LoadError that lists the names."""
-    if name not in table:
+    if name is None or name not in table:
         raise LoadError(
             f"{path} has the architecture {name!r}, which is not supported; expected one of {', '.join(table)}"
         )

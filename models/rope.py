@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, Float, Float32, Int
+from specdec_jax._typing import Array, Float, Float32, Int
 
 
 def frequencies(head_size: int, theta: float, factors: tuple[float, ...] | None = None) -> np.ndarray:

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import PyTree
+from specdec_jax._typing import PyTree
+
 from .errors import LoadError
 
 _MOST_LISTED = 8

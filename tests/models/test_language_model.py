@@ -10,6 +10,7 @@ import torch
 from jax import lax
 
 from specdec_jax import models
+from specdec_jax.cache import KVCache
 from specdec_jax.models.stack import resolve
 
 CONFIG = models.LlamaConfig(
@@ -166,17 +167,19 @@ def test_the_cache_is_written_in_place(layers):
     model = models.model_from_config(CONFIG, dtype=jnp.float32, layers=layers)
     params = models.init_params(CONFIG, KEY, dtype=jnp.float32, layers=layers)
 
-    def run(params, tokens, cache, lengths):
+    def run(params, tokens, k, v, lengths):
         def body(state):
             tokens, cache, lengths = state
             logits, _, cache = model.apply(params, tokens, cache, lengths)
             return jnp.argmax(logits, axis=-1).astype(jnp.int32), cache, lengths + 1
 
-        return lax.while_loop(lambda state: (state[2] < 20).any(), body, (tokens, cache, lengths))
+        return lax.while_loop(lambda state: (state[2] < 20).any(), body, (tokens, KVCache(k=k, v=v), lengths))
 
     cache = model.init_cache(2, 4096)
     tokens, lengths = jnp.zeros((2, 2), jnp.int32), jnp.zeros(2, jnp.int32)
-    memory = jax.jit(run, donate_argnums=2).lower(params, tokens, cache, lengths).compile().memory_analysis()
+    lowered = jax.jit(run, donate_argnums=(2, 3)).lower(params, tokens, cache.k, cache.v, lengths)
+    memory = lowered.compile().memory_analysis()
+    assert memory is not None
     size = cache.k.size * 4
     assert memory.alias_size_in_bytes >= 2 * size
     # Room for one layer's keys and values, three of which make the whole, and for activations.

