@@ -27,7 +27,7 @@ def markov_model(vocab_size: int, order: int = 1, max_positions: int | None = No
         slots = _slots(tokens, lengths)
         context = [_read(cache, slots - back) for back in range(order - 1, -1, -1)]
         unwritten = jnp.stack(context).min(0) < 0
-        logits = params[tuple(jnp.maximum(token, 0) for token in context)]
+        logits = jnp.asarray(params)[tuple(jnp.maximum(token, 0) for token in context)]
         return jnp.where(unwritten[:, :, None], jnp.nan, logits), None, cache
 
     return LanguageModel(_init_cache, apply, vocab_size, max_positions)
@@ -49,7 +49,7 @@ def history_model(vocab_size: int, max_positions: int | None = None) -> Language
         digest = jnp.cumsum(_mix(cache.astype(jnp.uint32), place), axis=1, dtype=jnp.uint32)
         digest = jnp.take_along_axis(digest, slots, axis=1)
         unwritten = jnp.take_along_axis(lax.cummin(cache, axis=1), slots, axis=1) < 0
-        logits = params[(digest % params.shape[0]).astype(jnp.int32)]
+        logits = jnp.asarray(params)[(digest % params.shape[0]).astype(jnp.int32)]
         return jnp.where(unwritten[:, :, None], jnp.nan, logits), None, cache
 
     return LanguageModel(_init_cache, apply, vocab_size, max_positions)

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import KEYS, PAIRS, PROMPT_LENGTHS, PROMPTS, ROWS, SLOTS, V, K, cut, guesser, one_row, run
+from toys import KEYS, PAIRS, PROMPT_LENGTHS, PROMPTS, ROWS, SLOTS, K, V, cut, guesser, one_row, run
 
 from specdec_jax import FinishReason
-from specdec_jax.testing import random_logits
 
 each_pair = pytest.mark.parametrize(("rule", "name"), PAIRS)
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import (
+    COLD,
     GUESSERS,
     KEYS,
     MIXED,
@@ -21,7 +22,6 @@ from toys import (
 
 from specdec_jax import DRAFTERS, RULES, SamplingParams
 
-COLD = SamplingParams(temperature=0.0)
 LENGTHS = [1, 2, 5, 8]
 
 

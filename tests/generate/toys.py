@@ -45,6 +45,7 @@ PROMPT_LENGTHS = np.array([1, 2, 9, 5, 3, 6], np.int32)
 PROMPTS = np.random.default_rng(5).integers(0, 3, (ROWS, SLOTS)).astype(np.int32)
 PROMPTS = np.where(np.arange(SLOTS) < PROMPT_LENGTHS[:, None], PROMPTS, 0)
 KEYS = jax.random.split(jax.random.key(42), ROWS)
+COLD = SamplingParams(temperature=0.0)
 MIXED = SamplingParams(
     temperature=jnp.array([1.0, 0.0, 0.6, 1.0, 1.3, 1.0]),
     top_k=jnp.array([0, 0, 5, 0, 8, 0]),

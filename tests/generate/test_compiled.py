@@ -1,0 +1,182 @@
+"""One compiled program: what changes compiles nothing, and it works inside other people's transformations."""
+
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.typing import ArrayLike
+from toys import CAPACITY, KEYS, MIXED, PARAMS, PROMPT_LENGTHS, PROMPTS, ROWS, TARGET, WEAK, V, config, guesser, run
+
+from specdec_jax import (
+    FinishReason,
+    GenerateState,
+    LanguageModel,
+    Round,
+    SamplingParams,
+    draft_model,
+    generate,
+    init,
+    step,
+)
+from specdec_jax.testing import random_logits
+
+
+def counting(model: LanguageModel, traces: Counter, name: str) -> LanguageModel:
+    """The model, counting how often it is traced."""
+
+    def apply(*args):
+        traces[name] += 1
+        return model.apply(*args)
+
+    return model._replace(apply=apply)
+
+
+def test_other_values_compile_nothing():
+    traces = Counter()
+    target = counting(TARGET, traces, "target")
+    drafter = draft_model(counting(TARGET, traces, "draft"))
+
+    def call(prompts: ArrayLike = PROMPTS, lengths=PROMPT_LENGTHS, params=PARAMS, draft_params=WEAK, **options):
+        options = {"key": KEYS, "sampling": MIXED, "max_new_tokens": 9, "eos_tokens": (3,)} | options
+        return generate(target, params, drafter, draft_params, prompts, lengths, config=config("block"), **options)
+
+    call()
+    first = traces.copy()
+    call(prompts=PROMPTS[::-1].copy(), lengths=PROMPT_LENGTHS[::-1].copy())
+    call(prompts=jnp.asarray(PROMPTS), lengths=PROMPT_LENGTHS.tolist())
+    call(params=random_logits(5, 97, V), draft_params=PARAMS)
+    call(key=jax.random.key(1))
+    call(key=jax.random.PRNGKey(2))
+    call(sampling=SamplingParams())
+    call(sampling=SamplingParams(temperature=0.3, top_k=3, top_p=0.5, min_p=0.1))
+    call(sampling=SamplingParams(temperature=0))
+    call(max_new_tokens=20)
+    call(max_new_tokens=np.arange(ROWS))
+    call(max_new_tokens=None)
+    call(eos_tokens=())
+    call(eos_tokens=[1, 2, 3, 4, 5, 6, 7, 8])
+    call(eos_tokens=jnp.array([4, 2]))
+    assert traces == first, f"traced anew: {traces - first}"
+
+
+def test_inside_a_callers_jit_and_outside_come_the_same_tokens():
+    """Every other test here runs inside a jit; this is the call as most people write it."""
+    inside = run("block", guesser("draft_model"))
+    outside = generate(
+        TARGET,
+        PARAMS,
+        guesser("draft_model").drafter,
+        WEAK,
+        PROMPTS,
+        PROMPT_LENGTHS,
+        key=KEYS,
+        sampling=MIXED,
+        config=config("block"),
+        max_new_tokens=20,
+    )
+    np.testing.assert_array_equal(outside.tokens, inside.raw.tokens)
+    np.testing.assert_array_equal(outside.lengths, inside.raw.lengths)
+
+
+def test_under_vmap_of_keys():
+    drafter = guesser("draft_model").drafter
+    keys = jax.random.split(jax.random.key(8), 3)
+
+    @jax.jit
+    def tokens(key):
+        options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 9}
+        return generate(TARGET, PARAMS, drafter, WEAK, PROMPTS, PROMPT_LENGTHS, **options).tokens
+
+    np.testing.assert_array_equal(jax.jit(jax.vmap(tokens))(keys), jnp.stack([tokens(key) for key in keys]))
+
+
+def test_single_key_is_folded_with_the_rows_index():
+    one = run("block", guesser("ngram"), keys=jax.random.key(3))
+    each = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(3), jnp.arange(ROWS, dtype=jnp.int32))
+    assert run("block", guesser("ngram"), keys=each).rows == one.rows
+
+
+def test_impossible_length_that_is_traced_ends_its_row_alone():
+    lengths = PROMPT_LENGTHS.copy()
+    lengths[1], lengths[4] = 0, PROMPTS.shape[1] + 1
+    out = run("block", guesser("draft_model"), lengths=lengths)
+    whole = run("block", guesser("draft_model"))
+    for row in range(ROWS):
+        assert out.rows[row] == ([] if row in (1, 4) else whole.rows[row])
+        assert out.reasons[row] == (FinishReason.INVALID if row in (1, 4) else FinishReason.LENGTH)
+
+
+class Driver:
+    """`init` and `step`, compiled once for a drafter."""
+
+    def __init__(self, rule, drafter, drafter_params, limit=20, eos=()):
+        self.config = config(rule)
+        self.state = init(
+            TARGET,
+            PARAMS,
+            drafter,
+            drafter_params,
+            PROMPTS,
+            PROMPT_LENGTHS,
+            key=KEYS,
+            sampling=SamplingParams(temperature=0.0) if rule == "greedy" else MIXED,
+            config=self.config,
+            max_new_tokens=limit,
+            eos_tokens=eos,
+        )
+        self._step = jax.jit(
+            lambda state, k: step(TARGET, PARAMS, drafter, drafter_params, state, config=self.config, draft_length=k),
+            compiler_options={"xla_backend_optimization_level": 0},
+        )
+
+    def step(self, draft_length) -> tuple[GenerateState, Round]:
+        self.state, info = self._step(self.state, jnp.broadcast_to(jnp.asarray(draft_length, jnp.int32), (ROWS,)))
+        return self.state, info
+
+    def running(self) -> bool:
+        return bool((self.state.finish_reason == FinishReason.RUNNING).any())
+
+
+@pytest.mark.parametrize("name", ["draft_model", "ngram"])
+def test_steps_by_hand_are_generate_and_ended_rows_stay(name):
+    whole = run("block", guesser(name), eos=(1,))
+    driver = Driver("block", guesser(name).drafter, guesser(name).weak, eos=(1,))
+    ended = {}
+    while driver.running():
+        state, info = driver.step(10)  # beyond K: bounded by it
+        for row in range(ROWS):
+            kept = [state.tokens[row], state.lengths[row], state.finish_reason[row], state.stats.rounds[row]]
+            kept += [state.stats.drafted[row], state.logprobs.raw[row]]
+            if row in ended:
+                jax.tree.map(np.testing.assert_array_equal, kept, ended[row])
+                assert int(info.num_committed[row]) == int(info.num_drafted[row]) == 0
+            elif state.finish_reason[row] != FinishReason.RUNNING:
+                ended[row] = kept
+    out = driver.state.generation(CAPACITY)
+    np.testing.assert_array_equal(out.tokens, whole.raw.tokens)
+    np.testing.assert_array_equal(out.stats.accepted, whole.raw.stats.accepted)
+
+
+@pytest.mark.parametrize("rule", ["greedy", "block", "coupled"])
+def test_self_draft_is_always_kept_however_the_draft_length_changes(rule):
+    """Rounds without guesses leave the draft behind; whatever it missed it must have read when it guesses again."""
+    driver = Driver(rule, guesser("draft_model").drafter, PARAMS, limit=31)
+    mixed = np.array([0, 1, 2, 3, 0, 3])
+    for draft_length in (3, 0, 0, 0, 2, 0, 0, mixed, mixed[::-1].copy(), 1, 0, 2):
+        running = np.asarray(driver.state.finish_reason == FinishReason.RUNNING)
+        state, info = driver.step(draft_length)
+        ended = np.asarray(state.finish_reason != FinishReason.RUNNING)
+        np.testing.assert_array_equal(info.num_drafted, np.where(running, draft_length, 0))
+        np.testing.assert_array_equal(info.num_accepted[~ended], info.num_drafted[~ended])
+        assert not ended.all()
+
+
+@pytest.mark.parametrize("rule", ["greedy", "coupled"])
+def test_draft_length_of_a_round_does_not_change_the_tokens(rule):
+    driver = Driver(rule, guesser("draft_model").drafter, WEAK)
+    rng = np.random.default_rng(1)
+    while driver.running():
+        driver.step(rng.integers(0, 4, ROWS))
+    np.testing.assert_array_equal(driver.state.generation(CAPACITY).tokens, run(rule).raw.tokens)

@@ -1,0 +1,84 @@
+"""What `generate` refuses before it compiles anything."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import PARAMS, TARGET, V
+
+from specdec_jax import GenerateConfig, SamplingParams, draft_model, generate, ngram
+from specdec_jax.testing import history_model
+
+PROMPTS, LENGTHS = np.array([[1, 2, 3], [4, 5, 0]]), np.array([3, 2])
+
+
+def never(*_):
+    raise RuntimeError("traced before the inputs were checked")
+
+
+def call(prompts=PROMPTS, lengths=LENGTHS, *, drafter=None, target=TARGET, **options):
+    config = options.pop("config", GenerateConfig(capacity=16))
+    options = {"key": jax.random.key(0), "config": config} | options
+    return generate(target._replace(apply=never), PARAMS, drafter, None, prompts, lengths, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompts": np.array([1, 2])}, r"prompts has shape \(2,\); expected token ids \[rows, slots\]"),
+        ({"prompts": np.zeros((0, 3), int)}, r"prompts has shape \(0, 3\)"),
+        ({"prompts": PROMPTS.astype(float)}, r"prompts has dtype float64; expected integers"),
+        (
+            {"lengths": np.array([1, 2, 3])},
+            r"prompt_lengths has shape \(3,\); expected one length for each of the 2 rows",
+        ),
+        ({"lengths": np.array([3, 0])}, r"prompt of row 1 is empty"),
+        ({"lengths": np.array([4, 2])}, r"prompt_lengths\[0\] is 4, but prompts has 3 slots"),
+        ({"config": GenerateConfig(capacity=2)}, r"row 0 has 3 tokens, but a row holds 2"),
+        ({"target": history_model(V, max_positions=2)}, r"row 0 has 3 tokens, but a row holds 2 .*max_positions 2"),
+        ({"prompts": np.array([[1, V, 0], [1, 2, 0]])}, rf"prompts\[0, 1\] is {V}; expected a token id in \[0, {V}\)"),
+        ({"prompts": np.array([[1, 2, 0], [-1, 2, 0]])}, r"prompts\[1, 0\] is -1"),
+        ({"drafter": draft_model(history_model(V + 1))}, rf"vocabulary of {V + 1} tokens and the target one of {V}"),
+        ({"sampling": SamplingParams(temperature=-1.0)}, r"temperature is -1\.0"),
+        ({"sampling": SamplingParams(top_p=0.0)}, r"top_p is 0\.0"),
+        ({"sampling": SamplingParams(top_p=jnp.array([0.5, 0.5, 0.5]))}, r"top_p has shape \(3,\)"),
+        (
+            {"config": GenerateConfig(capacity=16, rule="greedy")},
+            r"rule 'greedy' .* temperature is 1\.0; set temperature=0",
+        ),
+        ({"max_new_tokens": -1}, r"max_new_tokens is -1; expected >= 0"),
+        ({"max_new_tokens": np.array([1, 2, 3])}, r"max_new_tokens has shape \(3,\)"),
+        ({"max_new_tokens": 1.5}, r"max_new_tokens has dtype float64; expected integers"),
+        ({"eos_tokens": np.array([[1]])}, r"eos_tokens has shape \(1, 1\)"),
+        ({"key": jax.random.split(jax.random.key(0), 3)}, r"key holds 3 keys; expected .* 2"),
+    ],
+)
+def test_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        call(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "bloc"}, r"rule is 'bloc'; expected one of greedy, token, block, coupled"),
+        ({"draft_length": 0}, r"draft_length is 0; expected an integer >= 1"),
+        ({"draft_length": True}, r"draft_length is True"),
+        ({"capacity": 1}, r"capacity is 1; expected an integer >= 2"),
+        ({"prefill_chunk": 0}, r"prefill_chunk is 0; expected an integer >= 1"),
+    ],
+)
+def test_config_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        GenerateConfig(**options)
+
+
+@pytest.mark.parametrize(("largest", "smallest"), [(0, 1), (2, 3), (3, 0)])
+def test_ngram_sizes_refused(largest, smallest):
+    with pytest.raises(ValueError, match=f"min_ngram is {smallest} and max_ngram {largest}; expected 1 <="):
+        ngram(max_ngram=largest, min_ngram=smallest)
+
+
+def test_padding_may_hold_anything():
+    with pytest.raises(RuntimeError, match="traced"):  # the checks have passed
+        call(prompts=np.array([[1, 2, 3], [4, 5, 10**6]]))

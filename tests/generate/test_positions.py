@@ -1,0 +1,56 @@
+"""Ends of the row: capacity, the target's range of positions, and a drafter whose range is shorter."""
+
+import numpy as np
+import pytest
+from toys import CAPACITY, COLD, NONE, PARAMS, PROMPT_LENGTHS, ROWS, TARGET, V, greedy_walk, guesser, run
+
+from specdec_jax import FinishReason, draft_model
+from specdec_jax.testing import history_model
+
+SHORT = 14
+
+
+@pytest.mark.parametrize("name", ["none", "draft_model", "ngram"])
+def test_row_ends_with_the_targets_positions(name):
+    target = history_model(V, max_positions=SHORT)
+    out = run("block", NONE if name == "none" else guesser(name), target=target, sampling=COLD, limit=10**9)
+    assert out.rows == [greedy_walk(row, SHORT - PROMPT_LENGTHS[row]) for row in range(ROWS)]
+    assert out.reasons == [FinishReason.CAPACITY] * ROWS
+
+
+@pytest.mark.parametrize("rule", ["block", "coupled"])
+def test_drafter_of_shorter_range_stops_and_the_row_goes_on(rule):
+    drafter = guesser("draft_model")._replace(drafter=draft_model(history_model(V, max_positions=SHORT)))
+    plain = run(rule, sampling=COLD, limit=10**9)
+    out = run(rule, drafter, drafter.same, sampling=COLD, limit=10**9)
+    assert out.rows == plain.rows
+    assert [len(row) for row in out.rows] == (CAPACITY - PROMPT_LENGTHS).tolist()
+    # The last guess comes after SHORT tokens, so a row that knows n tokens gets SHORT + 1 - n guesses in all.
+    assert (np.asarray(out.raw.stats.accepted) < SHORT + 1 - PROMPT_LENGTHS).all()
+    assert (np.asarray(out.raw.stats.accepted) > 0).all()
+
+
+@pytest.mark.parametrize("length", [CAPACITY - 1, CAPACITY])
+def test_prompt_that_fills_its_row(length):
+    prompts = np.random.default_rng(0).integers(0, V, (ROWS, CAPACITY)).astype(np.int32)
+    lengths = np.full(ROWS, length, np.int32)
+    out = run("block", guesser("draft_model"), prompts=prompts, lengths=lengths)
+    assert out.reasons == [FinishReason.CAPACITY] * ROWS
+    assert [len(row) for row in out.rows] == [CAPACITY - length] * ROWS
+    none = run("block", guesser("draft_model"), prompts=prompts, lengths=lengths, limit=0)
+    assert none.reasons == [FinishReason.LENGTH] * ROWS
+
+
+def test_long_limit_and_full_row_agree_on_what_came_first():
+    left = CAPACITY - PROMPT_LENGTHS
+    for limit, reason in (
+        (left - 1, FinishReason.LENGTH),
+        (left, FinishReason.LENGTH),
+        (left + 1, FinishReason.CAPACITY),
+    ):
+        assert run("block", guesser("ngram"), limit=limit).reasons == [reason] * ROWS
+
+
+def test_toys_have_no_bound_of_their_own():
+    assert TARGET.max_positions is None
+    assert PARAMS.shape[1] == V
