@@ -1,0 +1,101 @@
+"""Distillation losses against known values, float64 differences, and each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax.training import LOSSES, acceptance, cross_entropy, masked_mean
+
+P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
+VALUES = {
+    "forward_kl": 0.223805,
+    "reverse_kl": 0.193794,
+    "jensen_shannon": 0.050875,
+    "total_variation": 0.3,
+    "negative_log_acceptance": 0.356675,
+    "hybrid": np.exp(-2.1) * 0.223805 + (1 - np.exp(-2.1)) * 0.3,
+}
+each_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def logits(probabilities, shift=0.0):
+    return jnp.asarray(np.log(probabilities) + shift, jnp.float32)
+
+
+@each_loss
+def test_known_value(name):
+    assert float(LOSSES[name](logits(P, 1.5), logits(Q, -0.5))) == pytest.approx(VALUES[name], abs=1e-5)
+
+
+def test_acceptance_is_the_overlap():
+    assert float(acceptance(logits(P), logits(Q))) == pytest.approx(0.7, abs=1e-6)
+
+
+@each_loss
+def test_zero_at_the_teacher_and_positive_elsewhere(name):
+    x = jax.random.normal(jax.random.key(0), (5, 4, 9))
+    y = jax.random.normal(jax.random.key(1), (5, 4, 9))
+    np.testing.assert_allclose(LOSSES[name](x, x), 0, atol=1e-6)
+    assert (LOSSES[name](x, y) > 0).all()
+
+
+@each_loss
+def test_temperature_divides_both_logits(name):
+    x, y = jax.random.normal(jax.random.key(0), (2, 3, 9))
+    np.testing.assert_allclose(LOSSES[name](x, y, temperature=2.0), LOSSES[name](x / 2, y / 2), rtol=1e-5)
+
+
+@each_loss
+def test_gradient_against_float64_differences(name):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 7)) * 2
+    analytic = jax.grad(lambda s: LOSSES[name](jnp.asarray(x, jnp.float32), s))(jnp.asarray(y, jnp.float32))
+    step = 1e-6
+    numeric = [(_float64(name, x, y + d, y) - _float64(name, x, y - d, y)) / (2 * step) for d in np.eye(len(y)) * step]
+    np.testing.assert_allclose(analytic, numeric, atol=2e-5)
+
+
+def _float64(name, x, y, weighed_at):
+    """The definitions, in NumPy. The hybrid's weight does not move with y: its gradient is stopped."""
+    p, q, at = (np.exp(v) / np.exp(v).sum() for v in (x, y, weighed_at))
+    m = (p + q) / 2
+    forward, refused = (p * np.log(p / q)).sum(), 1 - np.minimum(p, q).sum()
+    weight = np.exp(-3 * np.minimum(p, at).sum())
+    return {
+        "forward_kl": forward,
+        "reverse_kl": (q * np.log(q / p)).sum(),
+        "jensen_shannon": ((p * np.log(p / m)).sum() + (q * np.log(q / m)).sum()) / 2,
+        "total_variation": refused,
+        "negative_log_acceptance": -np.log(1 - refused),
+        "hybrid": weight * forward + (1 - weight) * refused,
+    }[name]
+
+
+@each_loss
+def test_the_teacher_gets_no_gradient(name):
+    x, y = jax.random.normal(jax.random.key(0), (2, 9))
+    np.testing.assert_array_equal(jax.grad(lambda t: LOSSES[name](t, y))(x), np.zeros(9))
+
+
+@pytest.mark.parametrize("name", ["forward_kl", "jensen_shannon", "total_variation", "hybrid"])
+def test_a_token_that_the_teacher_never_says_leaves_everything_finite(name):
+    x = jnp.array([0.0, 1.0, -jnp.inf])
+    value, gradient = jax.value_and_grad(lambda s: LOSSES[name](x, s))(jnp.array([0.3, 0.1, 0.2]))
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+def test_jensen_shannon_at_another_beta():
+    beta, m = 0.1, 0.1 * P + 0.9 * Q
+    expected = beta * (P * np.log(P / m)).sum() + (1 - beta) * (Q * np.log(Q / m)).sum()
+    assert float(LOSSES["jensen_shannon"](logits(P), logits(Q), beta=beta)) == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="beta is 1.0"):
+        LOSSES["jensen_shannon"](logits(P), logits(Q), beta=1.0)
+
+
+def test_cross_entropy_and_masked_mean():
+    values = cross_entropy(jnp.array([0, 2]), jnp.stack([logits(P), logits(Q)]))
+    np.testing.assert_allclose(values, [-np.log(0.5), -np.log(0.3)], atol=1e-6)
+    assert float(masked_mean(values, jnp.array([False, True]))) == pytest.approx(-np.log(0.3), abs=1e-6)
+    assert float(masked_mean(values, jnp.array([False, False]))) == 0

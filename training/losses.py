@@ -1,0 +1,122 @@
+"""Distillation losses by name: how far a student's next-token distribution is from its teacher's.
+
+Each is a pure function of teacher and student logits [..., V] and returns one number a position [...], in nats where it
+is an entropy. Gradients flow to the student alone.
+
+What a drafter is worth is alpha = sum_x min(p(x), q(x)), the chance that a guess is kept (Leviathan et al., ICML 2023,
+theorem 3.5; p is the teacher, q the student). Total variation is 1 - alpha itself; the divergences bound it and have
+better gradients far from the teacher; the hybrid goes from the one to the other as alpha grows.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from specdec_jax._typing import Array, Bool, Float, Int
+
+Loss = Callable[..., Array]
+"""``loss(teacher [..., V], student [..., V], *, temperature=1.0) -> [...]``"""
+
+
+def _log_distributions(teacher, student, temperature):
+    """log p and log q in float32, the teacher's cut off from the gradient."""
+    teacher = jax.lax.stop_gradient(teacher).astype(jnp.float32) / temperature
+    student = student.astype(jnp.float32) / temperature
+    return jax.nn.log_softmax(teacher), jax.nn.log_softmax(student)
+
+
+def _cross(p, log_ratio):
+    """sum p * log_ratio, where a token of p = 0 counts nothing even if its ratio is infinite or undefined."""
+    return jnp.where(p > 0, p * jnp.where(p > 0, log_ratio, 0), 0).sum(-1)
+
+
+def acceptance(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+) -> Float[Array, "*b"]:
+    """alpha = sum_x min(p(x), q(x)): the chance that the target keeps one guess of the drafter's. Not a loss."""
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    return jnp.minimum(jnp.exp(log_p), jnp.exp(log_q)).sum(-1)
+
+
+def forward_kl(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+) -> Float[Array, "*b"]:
+    """KL(p || q) = sum p log(p / q): the student must cover all that the teacher may say."""
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    return _cross(jnp.exp(log_p), log_p - log_q)
+
+
+def reverse_kl(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+) -> Float[Array, "*b"]:
+    """KL(q || p) = sum q log(q / p): the student must say only what the teacher might."""
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    return _cross(jnp.exp(log_q), log_q - log_p)
+
+
+def jensen_shannon(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0, beta: float = 0.5
+) -> Float[Array, "*b"]:
+    """beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q, for 0 < beta < 1.
+
+    The generalised divergence of Agarwal et al., "On-Policy Distillation of Language Models" (ICLR 2024), equation 1.
+    """
+    if not 0 < beta < 1:
+        raise ValueError(f"beta is {beta}; expected 0 < beta < 1 (the ends are forward_kl and reverse_kl)")
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    log_m = jnp.logaddexp(log_p + jnp.log(jnp.float32(beta)), log_q + jnp.log(jnp.float32(1 - beta)))
+    return beta * _cross(jnp.exp(log_p), log_p - log_m) + (1 - beta) * _cross(jnp.exp(log_q), log_q - log_m)
+
+
+def total_variation(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+) -> Float[Array, "*b"]:
+    """1 - alpha = sum max(0, p - q): the chance that a guess is refused."""
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    return jnp.maximum(jnp.exp(log_p) - jnp.exp(log_q), 0).sum(-1)
+
+
+def negative_log_acceptance(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+) -> Float[Array, "*b"]:
+    """-log alpha: total variation's optimum, with a gradient that grows as alpha falls."""
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    return -jax.nn.logsumexp(jnp.minimum(log_p, log_q), axis=-1)
+
+
+def hybrid(
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0, eta: float = 3.0
+) -> Float[Array, "*b"]:
+    """w KL(p || q) + (1 - w) (1 - alpha) with w = exp(-eta alpha), alpha's gradient stopped in w.
+
+    Far from the teacher it is mostly forward KL, close to it mostly what acceptance really is.
+    """
+    log_p, log_q = _log_distributions(teacher, student, temperature)
+    p, q = jnp.exp(log_p), jnp.exp(log_q)
+    refused = jnp.maximum(p - q, 0).sum(-1)
+    weight = jnp.exp(-eta * (1 - jax.lax.stop_gradient(refused)))
+    return weight * _cross(p, log_p - log_q) + (1 - weight) * refused
+
+
+LOSSES: dict[str, Loss] = {
+    "forward_kl": forward_kl,
+    "reverse_kl": reverse_kl,
+    "jensen_shannon": jensen_shannon,
+    "total_variation": total_variation,
+    "negative_log_acceptance": negative_log_acceptance,
+    "hybrid": hybrid,
+}
+
+
+def cross_entropy(
+    tokens: Int[Array, "*b"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+) -> Float[Array, "*b"]:
+    """-log q of the token that the text has there: training without a teacher, the baseline of the others."""
+    log_q = jax.nn.log_softmax(student.astype(jnp.float32) / temperature)
+    return -jnp.take_along_axis(log_q, tokens[..., None], axis=-1)[..., 0]
+
+
+def masked_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Float[Array, ""]:
+    """The mean over the positions that count; 0 where none does."""
+    return jnp.where(mask, values, 0).sum() / jnp.maximum(mask.sum(), 1).astype(values.dtype)
