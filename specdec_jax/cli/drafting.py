@@ -8,6 +8,9 @@ from ..models import Loaded, load
 from . import UserError
 
 
+_NGRAM = ngram()  # one for the process: a drafter is static, so another would compile anew
+
+
 class Drafting(NamedTuple):
     """A drafter and its params; no drafter is plain decoding."""
 
@@ -20,7 +23,7 @@ def make(name: str, target: Loaded) -> Drafting:
     if name == "none":
         return Drafting(None, None)
     if name == "ngram":
-        return Drafting(ngram(), None)
+        return Drafting(_NGRAM, None)
     draft = load(name)
     check_vocabulary(target, draft)
     return Drafting(draft_model(draft.model), draft.params)

@@ -62,10 +62,10 @@ def answer(
     for slots, members in _batches(requests, engine):
         if slots not in warm:
             compiling(slots)
-            _run(engine, [_idle(member) for member in members], slots)
+            jax.block_until_ready(_run(engine, [_idle(member) for member in members], slots))
             warm.add(slots)
         started = time.perf_counter()
-        generation = _run(engine, members, slots)
+        generation = jax.block_until_ready(_run(engine, members, slots))
         seconds = (time.perf_counter() - started) / len(members)
         for row, request in enumerate(members):
             early[position[request.index]] = _answer(request, generation, row, seconds)
@@ -112,7 +112,7 @@ def _run(engine: Engine, members: Sequence[Request], slots: int) -> Generation:
         prompts[row, : len(request.token_ids)] = request.token_ids
     sampling = SamplingParams(*(jnp.asarray(values) for values in zip(*(row.sampling for row in rows), strict=True)))
     tokenizer = engine.target.tokenizer
-    generation = generate(
+    return generate(
         engine.target.model,
         engine.target.params,
         engine.drafting.drafter,
@@ -125,7 +125,6 @@ def _run(engine: Engine, members: Sequence[Request], slots: int) -> Generation:
         max_new_tokens=np.asarray([request.max_new_tokens for request in rows]),
         eos_tokens=() if tokenizer is None else tokenizer.eos_ids,
     )
-    return jax.device_get(generation)
 
 
 def _answer(request: Request, generation: Generation, row: int, seconds: float) -> Answer:

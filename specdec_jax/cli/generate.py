@@ -62,8 +62,8 @@ class Options:
             if not least <= value < most:
                 raise ValueError(f"{name} is {value}; expected an integer from {least} to {most - 1}")
         if bool(self.prompts) == (self.prompt_file is not None):
-            got = "both" if self.prompts else "neither"
-            raise ValueError(f"got {got} prompts and a prompt file; expected prompts as arguments or --prompt-file")
+            got = "prompts and --prompt-file" if self.prompts else "no prompt"
+            raise ValueError(f"got {got}; expected prompts as arguments, or --prompt-file with a file of them")
 
 
 def main(args: Sequence[str]) -> int:

@@ -26,7 +26,7 @@ def text_of(answer: Answer, tokenizer: Tokenizer | None) -> str:
 
 def metrics(answers: Sequence[Answer]) -> dict[str, Any]:
     """The metrics over all these answers; None where nothing was counted."""
-    stats = jax.tree.map(lambda *rows: np.concatenate(rows), *(answer.stats for answer in answers))
+    stats = jax.tree.map(lambda *rows: jnp.asarray(np.concatenate(rows)), *(answer.stats for answer in answers))
     tokens = jnp.asarray([len(answer.token_ids) for answer in answers])
     seconds = sum(answer.seconds for answer in answers)
     speed = float(tokens.sum()) / seconds if seconds else math.nan
