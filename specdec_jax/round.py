@@ -1,5 +1,6 @@
 """One round: propose, verify, commit."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -54,11 +55,11 @@ def step(
     sound = proposal._replace(length=jnp.minimum(proposal.length, first_broken))
     verdict = rule.verify(keys, sound, p)
 
-    state = state.replace(target_cache=cache, drafter_state=drafter_state)
+    state = dataclasses.replace(state, target_cache=cache, drafter_state=drafter_state)
     state, info = _commit(state, running, proposal, verdict, first_broken, logits, p)
     if drafter is not None:
         drafter_state = drafter.commit(drafter_params, drafter_state, _context(state), hidden)
-        state = state.replace(drafter_state=drafter_state)
+        state = dataclasses.replace(state, drafter_state=drafter_state)
     return state, info
 
 
@@ -122,7 +123,8 @@ def _commit(
         return jnp.take_along_axis(values, block[:, :, None], axis=2)[:, :, 0]
 
     stats = state.stats
-    state = state.replace(
+    state = dataclasses.replace(
+        state,
         tokens=write(state.tokens, block),
         lengths=lengths,
         finish_reason=reason,

@@ -1,5 +1,7 @@
 """An independent draft model: any LanguageModel with the target's vocabulary guesses token by token."""
 
+import dataclasses
+
 import flax.struct
 import jax.numpy as jnp
 from jax import lax
@@ -74,11 +76,11 @@ def draft_model(model: LanguageModel) -> Drafter:
         carry = lax.fori_loop(0, passes, first, carry)
         cache, tokens, q, limit = lax.fori_loop(1, steps, later, carry)
         fed = jnp.where(steps > 0, lengths + steps - 1, state.lengths)
-        return Proposal(tokens, q, limit), state.replace(cache=cache, lengths=fed)
+        return Proposal(tokens, q, limit), dataclasses.replace(state, cache=cache, lengths=fed)
 
     def commit(params: PyTree, state: DraftModelState, context: Context, hidden: PyTree | None) -> DraftModelState:
         del params, hidden
         # The last committed token was drawn by the rule, not fed here; guesses that it replaced are stale.
-        return state.replace(lengths=jnp.minimum(state.lengths, jnp.maximum(context.lengths - 1, 0)))
+        return dataclasses.replace(state, lengths=jnp.minimum(state.lengths, jnp.maximum(context.lengths - 1, 0)))
 
     return Drafter(init=init, propose=propose, commit=commit, vocab_size=model.vocab_size)

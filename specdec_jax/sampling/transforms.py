@@ -23,7 +23,7 @@ def probabilities(logits: Float[Array, "B T V"], sampling: SamplingParams) -> Fl
     """
     logits = logits.astype(jnp.float32)
     sampling = sampling.broadcast(logits.shape[0])
-    temperature, top_k, top_p, min_p = (value[:, None, None] for value in sampling)
+    temperature, top_k, top_p, min_p = (jnp.asarray(value)[:, None, None] for value in sampling)
     greedy = temperature == 0
 
     # Distances below the maximum are >= 0 whatever the temperature, so no exponential overflows.

@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     """
 
     verify: Callable[[RoundKeys, Proposal, Array], Verdict]
-    draw: Callable[[RoundKeys, Array, Array], Array]
+    draw: Callable[[RoundKeys, Array | int, Array], Array]
 
 
 def proposed(proposal: Proposal) -> Bool[Array, "B K"]:
