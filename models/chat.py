@@ -11,10 +11,14 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Message = Mapping[str, Any]
-"""At least ``role`` (system, user, assistant) and ``content``."""
+"""At least ``role`` (system, user, assistant) and ``content``, or ``tool_calls`` instead of the latter."""
+
+_SAID = {"content", "tool_calls"}
 
 
 def _raise_exception(message: str) -> None:
@@ -30,6 +34,16 @@ def _tojson(value: Any, ensure_ascii=False, indent=None, separators=None, sort_k
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+class _Generation(jinja2.ext.Extension):
+    """Templates mark what an assistant said, for training on that alone; the mark itself leaves no text."""
+
+    tags = {"generation"}  # noqa: RUF012  (as jinja2 declares it)
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 class ChatTemplate:
     """A compiled template.
 
@@ -39,7 +53,7 @@ class ChatTemplate:
 
     def __init__(self, source: str):
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
@@ -52,7 +66,7 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **names: Any) -> str:
         """The text of a conversation; ``names`` are what else the template may use, such as ``bos_token``."""
         for index, message in enumerate(messages):
-            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+            if not isinstance(message, Mapping) or "role" not in message or not message.keys() & _SAID:
                 raise ValueError(f"message {index} is {message!r}; expected a mapping with 'role' and 'content'")
         try:
             return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **names)

