@@ -120,6 +120,8 @@ def _others(options: Options, eos_tokens: Sequence[int]):
             f"{error.name} is not installed; run pip install 'specdec-jax[bench]', or leave it out with "
             "--no-transformers"
         ) from error
+    except (ValueError, OSError) as error:
+        raise UserError(f"transformers cannot load it ({error}); leave it out with --no-transformers") from error
 
 
 def report(found: dict[str, Any], console: Console) -> None:

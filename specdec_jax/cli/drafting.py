@@ -7,7 +7,6 @@ from ..drafters import Drafter, draft_model, ngram
 from ..models import Loaded, load
 from . import UserError
 
-
 _NGRAM = ngram()  # one for the process: a drafter is static, so another would compile anew
 
 

@@ -33,6 +33,7 @@ WORDS = [
 ]
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
     "vocab_size": len(WORDS),
     "hidden_size": 16,
     "intermediate_size": 24,

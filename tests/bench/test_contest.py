@@ -1,0 +1,67 @@
+"""The contest: sums of medians, and shares of equal tokens."""
+
+import pytest
+
+from specdec_jax import GenerateConfig, ngram
+from specdec_jax.bench import contest, count_traces, memory, round_cost, speculative
+from specdec_jax.testing import markov_model, random_logits
+
+V = 5
+PARAMS = random_logits(0, V, V, spread=3.0)
+CONFIG = GenerateConfig(capacity=24, draft_length=2, prefill_chunk=8)
+
+
+def test_tokens_and_shares_of_equal_tokens():
+    entries = contest(
+        {
+            "first": lambda prompt, limit: [1, 2, 3, 4][:limit],
+            "same": lambda prompt, limit: [1, 2, 3, 4][:limit],
+            "differs": lambda prompt, limit: [1, 0, 3, 0][:limit],
+            "stops": lambda prompt, limit: [1, 2, 3][:limit],
+        },
+        [[1], [2]],
+        max_new_tokens=4,
+        repeats=2,
+    )
+    assert {name: entry.tokens for name, entry in entries.items()} == {"first": 8, "same": 8, "differs": 8, "stops": 6}
+    assert {name: entry.equal for name, entry in entries.items()} == {
+        "first": 1.0, "same": 1.0, "differs": 0.5, "stops": 0.75
+    }  # fmt: skip
+    assert all(entry.tokens_per_second == pytest.approx(entry.tokens / entry.seconds) for entry in entries.values())
+
+
+def test_speculative_contestants_agree_and_every_prompt_has_one_shape():
+    model, traces = count_traces(markov_model(V))
+    seen = []
+    plain = speculative(model, PARAMS, None, None, config=CONFIG, eos_tokens=())
+    drafted = speculative(model, PARAMS, ngram(), None, config=CONFIG, eos_tokens=(), seen=seen.append)
+    first = drafted([1, 2], 9)
+    before = traces()
+    assert len(first) == 9
+    assert drafted([3, 1, 4, 1], 9)
+    assert traces() == before
+    assert first == plain([1, 2], 9)
+    assert len(seen) == 2
+
+
+def test_traces_are_counted():
+    model, traces = count_traces(markov_model(V))
+    assert traces() == 0
+    plain = speculative(model, PARAMS, None, None, config=CONFIG, eos_tokens=())
+    plain([1], 3)
+    assert traces() > 0
+
+
+def test_round_cost_is_a_ratio_of_what_it_measured():
+    model = markov_model(V)
+    cost = round_cost(model, PARAMS, ngram(), None, [1, 2], config=CONFIG, max_new_tokens=8, repeats=1)
+    assert cost.verify_seconds > 0
+    assert cost.draft_seconds == 0
+    assert cost.ratio == pytest.approx(cost.round_seconds / cost.verify_seconds)
+
+
+def test_memory_counts_the_cache():
+    used = memory(markov_model(V), PARAMS, None, None, batch=2, prompt_slots=8, config=CONFIG)
+    assert used.cache_bytes == 2 * 24 * 4
+    assert used.argument_bytes >= PARAMS.nbytes
+    assert used.temporary_bytes > 0
