@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._checks import concrete
-from ._typing import Array, Int, PRNGKeyArray
+from ._typing import Array, Int, Key
 from .drafters import Drafter
 from .lm import LanguageModel
 from .sampling import SamplingParams, row_keys
@@ -20,7 +20,7 @@ class Inputs(NamedTuple):
 
     prompts: Int[Array, "B P"]
     prompt_lengths: Int[Array, "B"]
-    keys: PRNGKeyArray  # [B]
+    keys: Key[Array, "B"]
     sampling: SamplingParams  # arrays [B]
     max_new_tokens: Int[Array, "B"]
     eos_tokens: Int[Array, "E"]

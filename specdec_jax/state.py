@@ -7,7 +7,7 @@ import flax.struct
 import jax.numpy as jnp
 import numpy as np
 
-from ._typing import Array, Float, Int, PRNGKeyArray, PyTree
+from ._typing import Array, Float, Int, Key, PyTree
 from .sampling import SamplingParams
 from .verify import RULES
 
@@ -134,7 +134,7 @@ class GenerateState:
     """Length at which a row is full."""
     eos_tokens: Int[Array, "E"]
     sampling: SamplingParams
-    keys: PRNGKeyArray
+    keys: Key[Array, "B"]
 
     # ---- statistics ----
     stats: Stats

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .._typing import Array, Float, Int, PRNGKeyArray, UInt32
+from .._typing import Array, Float, Int, Key, UInt32
 
 DRAFT, ACCEPT, RESIDUAL, COUPLED = range(4)
 _GROUP = 128
@@ -20,11 +20,11 @@ _GROUP = 128
 class RoundKeys(NamedTuple):
     """The randomness of one round: each row's own key and the position of the first token that it will commit."""
 
-    row: PRNGKeyArray  # [B]
+    row: Key[Array, "B"]
     start: Int[Array, "B"]
 
 
-def row_keys(key: PRNGKeyArray | UInt32[Array, "..."], batch: int) -> PRNGKeyArray:
+def row_keys(key: Key[Array, "*b"] | UInt32[Array, "..."], batch: int) -> Key[Array, "{batch}"]:
     """One key a row [B]: the keys given, or the key folded with the row's index. The key is consumed.
 
     Keys in the old form, `jax.random.PRNGKey`, are taken as well.
@@ -38,7 +38,7 @@ def row_keys(key: PRNGKeyArray | UInt32[Array, "..."], batch: int) -> PRNGKeyArr
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(batch, dtype=jnp.int32))
 
 
-def stream(keys: RoundKeys, stream: int, index: Int[Array, ""] | int = 0) -> PRNGKeyArray:
+def stream(keys: RoundKeys, stream: int, index: Int[Array, ""] | int = 0) -> Key[Array, "B"]:
     """A key a row for one draw of the round."""
 
     def one(row, start):
@@ -55,7 +55,7 @@ def first_argmax(x: Float[Array, "*b V"]) -> Int[Array, "*b"]:
     return jnp.where(x == x.max(-1, keepdims=True), index, V - 1).min(-1)
 
 
-def gumbel(key: PRNGKeyArray, size: int) -> Float[Array, "B V"]:
+def gumbel(key: Key[Array, "B"], size: int) -> Float[Array, "B V"]:
     """Standard Gumbel noise. Mode "high" keeps the tail that decides tokens rarer than one in a million.
 
     The barrier keeps the noise out of the reductions that read it: fused, they would draw it several times over.
@@ -64,7 +64,7 @@ def gumbel(key: PRNGKeyArray, size: int) -> Float[Array, "B V"]:
     return jax.lax.optimization_barrier(noise)
 
 
-def draw(key: PRNGKeyArray, weights: Float[Array, "B V"]) -> Int[Array, "B"]:
+def draw(key: Key[Array, "B"], weights: Float[Array, "B V"]) -> Int[Array, "B"]:
     """One token a row with probability proportional to its weight; a token of weight 0 is never drawn.
 
     A Gumbel race in two heats: the maximum of a group's racers is itself a racer with the group's summed weight, so the
@@ -80,7 +80,7 @@ def draw(key: PRNGKeyArray, weights: Float[Array, "B V"]) -> Int[Array, "B"]:
     return group * size + first_argmax(jnp.log(within) + noise[:, groups:])
 
 
-def position_noise(row: PRNGKeyArray, position: Int[Array, "B"], size: int) -> Float[Array, "B V"]:
+def position_noise(row: Key[Array, "B"], position: Int[Array, "B"], size: int) -> Float[Array, "B V"]:
     """Gumbel noise keyed by (row key, absolute position): the same for every drafter, draft length and batch."""
     one = jax.vmap(lambda k, t: jax.random.fold_in(jax.random.fold_in(k, t), COUPLED))
     return gumbel(one(row, position), size)

@@ -14,7 +14,7 @@ from . import token
 from .proposal import Proposal, Rule, Verdict, draw_next, q_of, ratios, residual, uniforms
 
 
-def prefix_probabilities(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "B K+1"]:
+def prefix_probabilities(proposal: Proposal, p: Float[Array, "B T V"]) -> Float[Array, "B T"]:
     """p_0 .. p_K. The recursion p_i = min(1, p_{i-1} r_i) unrolls to log p_i = L_i - max(0, max_{j<=i} L_j), where
     L_i = log r_1 + .. + log r_i, so no loop is needed."""
     log_r = jnp.cumsum(jnp.log(ratios(proposal, p)), axis=1)
@@ -22,7 +22,7 @@ def prefix_probabilities(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Floa
     return jnp.pad(jnp.exp(log_p), ((0, 0), (1, 0)), constant_values=1)
 
 
-def thresholds(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "B K"]:
+def thresholds(proposal: Proposal, p: Float[Array, "B T V"]) -> Float[Array, "B K"]:
     """h_1 .. h_K: h_i = S_i / (S_i + 1 - p_i) with S_i = sum_x max(0, p_i p(x | x_1..i) - q(x | x_1..i)).
 
     At a row's own last guess h_i = p_i, and past it 0.
@@ -31,7 +31,7 @@ def thresholds(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "
     # S_i compares the distributions of the token after guess i: those of place i + 1.
     q_after = q_of(proposal, p.shape[-1])[:, 1:]
     excess = jnp.maximum(prefix[:, :-1, None] * p[:, 1:-1] - q_after, 0).sum(-1)
-    total = excess + 1 - prefix[:, :-1]
+    total = excess + (1 - prefix[:, :-1])  # summed so, rounding cannot make it less than the excess
     inner = jnp.where(total > 0, excess / jnp.where(total > 0, total, 1), 1)  # 0/0: p_i = 1 and p equals q
     h = jnp.concatenate([inner, prefix[:, -1:]], axis=1)
     place = jnp.arange(1, h.shape[1] + 1)[None, :]
@@ -45,13 +45,13 @@ def num_accepted(u: Float[Array, "B K"], h: Float[Array, "B K"]) -> Int[Array, "
     return jnp.where(u < h, place, 0).max(axis=1, initial=0)
 
 
-def next_weights(proposal: Proposal, p: Float[Array, "B K+1 V"], accepted: Int[Array, "B"]) -> Float[Array, "B V"]:
+def next_weights(proposal: Proposal, p: Float[Array, "B T V"], accepted: Int[Array, "B"]) -> Float[Array, "B V"]:
     """The unnormalised distribution of the token after ``accepted`` guesses: max(0, p_tau p - q), or p at the end."""
     prefix = jnp.take_along_axis(prefix_probabilities(proposal, p), accepted[:, None], axis=1)[:, 0]
     return residual(proposal, p, accepted, prefix)
 
 
-def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:
+def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B T V"]) -> Verdict:
     """Commit a prefix of the guesses and one more token, jointly distributed as p."""
     accepted = num_accepted(uniforms(keys, proposal.tokens.shape[1]), thresholds(proposal, p))
     return Verdict(accepted, draw_next(keys, next_weights(proposal, p, accepted)))

@@ -21,7 +21,7 @@ def race(keys: RoundKeys, index: Int[Array, ""] | int, weights: Float[Array, "B 
     return first_argmax(jnp.log(weights) + noise)
 
 
-def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:
+def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B T V"]) -> Verdict:
     """Keep guesses while they win the target's race, then emit the winner."""
     places = jnp.arange(p.shape[1], dtype=jnp.int32)
     wanted = jax.vmap(race, in_axes=(None, 0, 1), out_axes=1)(keys, places, p)

@@ -7,13 +7,13 @@ from ..sampling.draw import RoundKeys, first_argmax
 from .proposal import Proposal, Rule, Verdict, longest_prefix, proposed
 
 
-def accept_equal(proposal: Proposal, wanted: Int[Array, "B K+1"]) -> Verdict:
+def accept_equal(proposal: Proposal, wanted: Int[Array, "B T"]) -> Verdict:
     """Keep guesses while they are the wanted tokens, then take the wanted token itself."""
     accepted = longest_prefix((proposal.tokens == wanted[:, :-1]) & proposed(proposal))
     return Verdict(accepted, jnp.take_along_axis(wanted, accepted[:, None], axis=1)[:, 0])
 
 
-def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:
+def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B T V"]) -> Verdict:
     """No randomness: the output is the target's own greedy continuation."""
     del keys
     return accept_equal(proposal, first_argmax(p))

@@ -59,7 +59,7 @@ def q_of(proposal: Proposal, vocab_size: int) -> Float[Array, "B K V"]:
     return jnp.where(proposed(proposal)[:, :, None], q, 0)
 
 
-def ratios(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "B K"]:
+def ratios(proposal: Proposal, p: Float[Array, "B T V"]) -> Float[Array, "B K"]:
     """r_i = p(x_i) / q(x_i), and 0 where nothing is proposed."""
     at = proposal.tokens[:, :, None]
     p_x = jnp.take_along_axis(p[:, :-1], at, axis=2)[:, :, 0]
@@ -70,7 +70,7 @@ def ratios(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "B K"
 
 
 def residual(
-    proposal: Proposal, p: Float[Array, "B K+1 V"], num_accepted: Int[Array, "B"], scale: Float[Array, "B"]
+    proposal: Proposal, p: Float[Array, "B T V"], num_accepted: Int[Array, "B"], scale: Float[Array, "B"]
 ) -> Float[Array, "B V"]:
     """max(0, scale * p - q) at the place after the accepted guesses, unnormalised; p itself where that is all zero.
 

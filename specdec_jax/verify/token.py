@@ -11,7 +11,7 @@ from ..sampling.draw import DRAFT, RoundKeys, draw, stream
 from .proposal import Proposal, Rule, Verdict, draw_next, longest_prefix, ratios, residual, uniforms
 
 
-def thresholds(proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Float[Array, "B K"]:
+def thresholds(proposal: Proposal, p: Float[Array, "B T V"]) -> Float[Array, "B K"]:
     """h_i = min(1, r_i): the probability that guess i is kept once those before it are."""
     return jnp.minimum(ratios(proposal, p), 1)
 
@@ -21,12 +21,12 @@ def num_accepted(u: Float[Array, "B K"], h: Float[Array, "B K"]) -> Int[Array, "
     return longest_prefix(u < h)
 
 
-def next_weights(proposal: Proposal, p: Float[Array, "B K+1 V"], accepted: Int[Array, "B"]) -> Float[Array, "B V"]:
+def next_weights(proposal: Proposal, p: Float[Array, "B T V"], accepted: Int[Array, "B"]) -> Float[Array, "B V"]:
     """The unnormalised distribution of the token after ``accepted`` guesses."""
     return residual(proposal, p, accepted, jnp.ones(p.shape[0], p.dtype))
 
 
-def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B K+1 V"]) -> Verdict:
+def verify(keys: RoundKeys, proposal: Proposal, p: Float[Array, "B T V"]) -> Verdict:
     """Commit a prefix of the guesses and one more token, jointly distributed as p."""
     accepted = num_accepted(uniforms(keys, proposal.tokens.shape[1]), thresholds(proposal, p))
     return Verdict(accepted, draw_next(keys, next_weights(proposal, p, accepted)))
