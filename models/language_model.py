@@ -61,11 +61,6 @@ def init_params(
     return nnx.to_pure_dict(nnx.state(Llama(config, layers=resolve(layers), dtype=dtype, rngs=nnx.Rngs(params=key))))
 
 
-def abstract_params(config: LlamaConfig, *, dtype: DTypeLike, layers: Layout) -> PyTree:
-    """The shapes and dtypes of the parameters, with nothing allocated."""
-    return nnx.to_pure_dict(nnx.state(_abstract(config, jnp.dtype(dtype), resolve(layers))))
-
-
 def _abstract(config: LlamaConfig, dtype: jnp.dtype, layers: Layout) -> Llama:
     return nnx.eval_shape(lambda: Llama(config, layers=layers, dtype=dtype, rngs=nnx.Rngs(0)))
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from specdec_jax._typing import Array, Float, Int
+from specdec_jax._typing import Array, Bool, Float, Int
 from specdec_jax.cache import KVCache
 
 from . import rope
@@ -65,7 +65,7 @@ class Fed:
     start: Int[Array, "B"]
     cos: Float[Array, "B T half"]
     sin: Float[Array, "B T half"]
-    mask: Array
+    mask: Bool[Array, "B T S"]
 
 
 class Layer(nnx.Module):

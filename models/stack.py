@@ -13,8 +13,9 @@ Layout = Literal["auto", "stacked", "unrolled"]
 
 ``stacked``: every parameter of all layers in one array ``[L, ...]``, and a scan over it. The program stays small
 whatever the depth, and one sharding serves all layers. ``unrolled``: one array a layer, and a program as long as the
-model is deep. ``auto``: unrolled where JAX's default backend is the CPU, for XLA:CPU copies the weights out of the
-stack on every step (one token through SmolLM2-135M on two cores: 42 to 48 ms, against 22); stacked elsewhere.
+model is deep, which takes several times longer to compile. ``auto``: unrolled where JAX's default backend is the CPU,
+for XLA:CPU copies the weights out of the stack on every step (one token through SmolLM2-135M on two cores: 42 to 48 ms,
+against 22); stacked elsewhere.
 """
 
 Carry = TypeVar("Carry")
