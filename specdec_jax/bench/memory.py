@@ -1,6 +1,7 @@
 """What XLA says of the memory of a compiled generation."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -53,12 +54,12 @@ def memory(
     compiled = jax.jit(run).lower(_shapes(target_params), _shapes(drafter_params), *shapes).compile()
     # As generate sizes it: the last block of a full row hangs over by a draft.
     slots = config.capacity + (0 if drafter is None else config.draft_length)
-    cache = jax.eval_shape(lambda: target.init_cache(batch, -(-slots // 8) * 8))
+    cache = jax.eval_shape(lambda: jax.tree.leaves(target.init_cache(batch, -(-slots // 8) * 8)))
     analysis: Any = compiled.memory_analysis()
     return Memory(
         argument_bytes=int(analysis.argument_size_in_bytes),
         temporary_bytes=int(analysis.temp_size_in_bytes),
-        cache_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache)),
+        cache_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in cache),
         cache_copies=_copies(compiled.as_text() or "", cache),
     )
 
@@ -67,8 +68,8 @@ def _shapes(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
 
-def _copies(program: str, cache: PyTree) -> int:
+def _copies(program: str, cache: Sequence[jax.ShapeDtypeStruct]) -> int:
     """Copies among the instructions of a program that are as large as an array of the cache."""
-    shapes = {",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(cache)}
+    shapes = {",".join(map(str, leaf.shape)) for leaf in cache}
     found = re.findall(r"= \(?\w+\[([\d,]+)\]\S* copy(?:-start)?\(", program)
     return sum(shape in shapes for shape in found)

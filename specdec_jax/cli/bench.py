@@ -18,7 +18,7 @@ from .drafting import check_vocabulary
 from .options import parse
 from .prompts import SHIPPED, from_file
 
-_CONFIG = GenerateConfig(capacity=512, prefill_chunk=64)
+_CONFIG = GenerateConfig(capacity=512, draft_length=7, prefill_chunk=64)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .prompts import SHIPPED, from_file
 
 # Answers under the coupled rule depend on the seed alone and not on the drafter, and at temperature 0 all rules agree:
 # one program a drafter shows both. The small chunk leaves the shipped prompts one shape.
-_CONFIG = GenerateConfig(capacity=512, rule="coupled", prefill_chunk=64)
+_CONFIG = GenerateConfig(capacity=512, draft_length=7, rule="coupled", prefill_chunk=64)
 _SAMPLED = 2
 """Prompts that are answered at a temperature as well."""
 

@@ -98,7 +98,8 @@ def main(args: Sequence[str]) -> int:
             for found in answer(engine, asked, compiling=compiling):
                 progress.update(task, advance=1, description="answering")
                 if options.format == "jsonl":
-                    output.write_line(output.record(found, target.tokenizer, logprobs=options.logprobs), file)
+                    file.write(output.line(output.record(found, target.tokenizer, logprobs=options.logprobs)))
+                    file.flush()
                 else:
                     output.print_answer(found, target.tokenizer, console)
                 answers.append(found._replace(logprobs=[], sampled_logprobs=[]))

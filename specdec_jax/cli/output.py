@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,10 +59,9 @@ def record(answer: Answer, tokenizer: Tokenizer | None, *, logprobs: bool) -> di
     return fields | {"stats": stats}
 
 
-def write_line(fields: Mapping[str, Any], file: TextIO) -> None:
-    """One object as a line of JSON, at once."""
-    file.write(json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n")
-    file.flush()
+def line(fields: Mapping[str, Any]) -> str:
+    """One object as a line of JSON."""
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def heading(answer: Answer) -> str:
