@@ -69,10 +69,13 @@ def main(args: Sequence[str]) -> int:
             raise UserError(f"{faults[0].where}: {faults[0].why}")
         return asked
 
+    console.print("Compiling a program without and one with the drafter\n", style="dim")
     greedy = _pairs(plain, drafted, ask(prompts, 0.0), console)
+    console.print(f"The first {_SAMPLED} again, sampled at temperature {options.temperature}\n", style="dim")
     sampled = _pairs(plain, drafted, ask(prompts[:_SAMPLED], options.temperature), console)
     console.print(
-        "Tokens per second leave compiling out: each program ran once before it was timed. Both ran in turns.\n"
+        "Tokens per second leave compiling out: each program ran once before it was timed. Both ran in turns.\n",
+        soft_wrap=True,
     )
     _report("greedy", greedy, options.draft, console)
     _report(f"sampled at temperature {options.temperature}, coupled rule", sampled, options.draft, console)
@@ -84,19 +87,19 @@ Pair = tuple[Answer, Answer]
 
 def _pairs(plain: Engine, drafted: Engine, asked: Sequence[requests.Request], console: Console) -> list[Pair]:
     """Each answer without and with the drafter, in turns so that a slow moment of the machine hits both."""
-
-    def compiling(slots: int) -> None:
-        console.print(f"Compiling for prompts of up to {slots} tokens", style="dim")
-
     pairs = []
-    for pair in zip(
-        answer(plain, asked, compiling=compiling), answer(drafted, asked, compiling=compiling), strict=True
-    ):
+    for pair in zip(answer(plain, asked), answer(drafted, asked), strict=True):
         pairs.append(pair)
-        output.print_answer(pair[1], plain.target.tokenizer, console)
-        console.print(_line(pair), style="dim")
-        console.print()
+        output.print_answer(pair[1], plain.target.tokenizer, console, under=_asked(pair[1]))
+        console.print(_line(pair) + "\n", style="dim", soft_wrap=True, markup=False)
     return pairs
+
+
+def _asked(answer: Answer) -> str:
+    """The first line of the question."""
+    prompt = answer.request.prompt
+    text = prompt.messages[-1]["content"] if prompt.messages else prompt.prompt or ""
+    return text.partition("\n")[0]
 
 
 def _line(pair: Pair) -> str:

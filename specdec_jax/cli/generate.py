@@ -71,8 +71,6 @@ def main(args: Sequence[str]) -> int:
     options = parse(Options, "generate", args)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     prompts = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
-    if not prompts:
-        raise UserError(f"{options.prompt_file} holds no prompts; expected one a line")
     target = load(options.target)
     chosen = drafting.make(options.draft, target)
     asked, faults = requests.prepare(

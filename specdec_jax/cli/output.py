@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..models import Tokenizer
 from ..state import FinishReason, summary
@@ -71,9 +72,11 @@ def heading(answer: Answer) -> str:
     return label if prompt.category is None else f"{label} ({prompt.category})"
 
 
-def print_answer(answer: Answer, tokenizer: Tokenizer | None, console: Console) -> None:
-    """An answer for people."""
-    console.rule(f"[bold]{heading(answer)}", align="left")
+def print_answer(answer: Answer, tokenizer: Tokenizer | None, console: Console, *, under: str = "") -> None:
+    """An answer for people, ``under`` a line of its own if there is one."""
+    console.rule(Text(heading(answer), style="bold"), align="left")
+    if under:
+        console.print(under + "\n", markup=False, style="dim", soft_wrap=True)
     console.print(text_of(answer, tokenizer), markup=False, highlight=False, soft_wrap=True)
     console.print()
 

@@ -58,7 +58,10 @@ def from_file(path: Path) -> list[Prompt | Fault]:
             ".jsonl file"
         ) from error
     read = _json_line if path.suffix == ".jsonl" else _text_line
-    return [_attempt(read, line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    prompts = [_attempt(read, line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise UserError(f"{path} holds no prompts; expected one a line")
+    return prompts
 
 
 def _attempt(read: Callable[[Any, str], Prompt], value: Any, where: str) -> Prompt | Fault:
