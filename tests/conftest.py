@@ -1,5 +1,6 @@
 """What every test runs under: shapes checked at run time, no silent promotion, compiled programs kept between runs."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,7 +19,10 @@ install_import_hook("specdec_jax", "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
+# Workers that run side by side compile each program once between them, and a second run hardly any.
+jax.config.update(
+    "jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

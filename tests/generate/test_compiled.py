@@ -7,7 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.typing import ArrayLike
-from toys import CAPACITY, KEYS, MIXED, PARAMS, PROMPT_LENGTHS, PROMPTS, ROWS, TARGET, WEAK, V, config, guesser, run
+from toys import (
+    CAPACITY,
+    KEYS,
+    MIXED,
+    PARAMS,
+    PROMPT_LENGTHS,
+    PROMPTS,
+    QUICK,
+    ROWS,
+    TARGET,
+    WEAK,
+    V,
+    config,
+    guesser,
+    run,
+)
 
 from specdec_jax import (
     FinishReason,
@@ -61,41 +76,34 @@ def test_other_values_compile_nothing():
     assert traces == first, f"traced anew: {traces - first}"
 
 
+def plain(key):
+    """`generate` as most people call it; `run` is inside a jit."""
+    options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 20}
+    return generate(TARGET, PARAMS, guesser("ngram").drafter, None, PROMPTS, PROMPT_LENGTHS, **options)
+
+
 def test_inside_a_callers_jit_and_outside_come_the_same_tokens():
-    """Every other test here runs inside a jit; this is the call as most people write it."""
-    inside = run("block", guesser("draft_model"))
-    outside = generate(
-        TARGET,
-        PARAMS,
-        guesser("draft_model").drafter,
-        WEAK,
-        PROMPTS,
-        PROMPT_LENGTHS,
-        key=KEYS,
-        sampling=MIXED,
-        config=config("block"),
-        max_new_tokens=20,
-    )
+    inside, outside = run("block", guesser("ngram")), plain(KEYS)
     np.testing.assert_array_equal(outside.tokens, inside.raw.tokens)
     np.testing.assert_array_equal(outside.lengths, inside.raw.lengths)
+
+
+def test_single_key_is_folded_with_the_rows_index():
+    each = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(3), jnp.arange(ROWS, dtype=jnp.int32))
+    np.testing.assert_array_equal(plain(jax.random.key(3)).tokens, plain(each).tokens)
 
 
 def test_under_vmap_of_keys():
     drafter = guesser("draft_model").drafter
     keys = jax.random.split(jax.random.key(8), 3)
 
-    @jax.jit
     def tokens(key):
         options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 9}
         return generate(TARGET, PARAMS, drafter, WEAK, PROMPTS, PROMPT_LENGTHS, **options).tokens
 
-    np.testing.assert_array_equal(jax.jit(jax.vmap(tokens))(keys), jnp.stack([tokens(key) for key in keys]))
-
-
-def test_single_key_is_folded_with_the_rows_index():
-    one = run("block", guesser("ngram"), keys=jax.random.key(3))
-    each = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(3), jnp.arange(ROWS, dtype=jnp.int32))
-    assert run("block", guesser("ngram"), keys=each).rows == one.rows
+    alone = jax.jit(tokens, compiler_options=QUICK)
+    together = jax.jit(jax.vmap(tokens), compiler_options=QUICK)(keys)
+    np.testing.assert_array_equal(together, jnp.stack([alone(key) for key in keys]))
 
 
 def test_impossible_length_that_is_traced_ends_its_row_alone():
@@ -128,7 +136,7 @@ class Driver:
         )
         self._step = jax.jit(
             lambda state, k: step(TARGET, PARAMS, drafter, drafter_params, state, config=self.config, draft_length=k),
-            compiler_options={"xla_backend_optimization_level": 0},
+            compiler_options=QUICK,
         )
 
     def step(self, draft_length) -> tuple[GenerateState, Round]:

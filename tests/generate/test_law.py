@@ -30,9 +30,9 @@ EOS = (2,)
 WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 
 RECIPES = {
-    "none": (None, [None]),
-    "draft_model": (DRAFT, [DRAFT_PARAMS, BROKEN_DRAFT_PARAMS]),
-    "ngram": (ngram(max_ngram=3), [None]),
+    "none": (None, None),
+    "draft_model": (DRAFT, DRAFT_PARAMS),
+    "ngram": (ngram(max_ngram=3), None),
 }
 
 
@@ -68,29 +68,35 @@ def inputs():
     return jnp.asarray(prompts), lengths, sampling, spread([limit for _, _, limit in GROUPS], np.int32)
 
 
-@pytest.mark.parametrize("rule", [name for name in RULES if name != "greedy"])  # greedy is tested by equality
-@pytest.mark.parametrize("drafter", RECIPES)
-def test_every_sequence_comes_as_often_as_it_should(rule, drafter):
+def check(rule, drafter, drafter_params):
     prompts, lengths, sampling, limits = inputs()
-    built, all_params = RECIPES[drafter]
-    for drafter_params in all_params:
-        out = generate(
-            TARGET,
-            PARAMS,
-            built,
-            drafter_params,
-            prompts,
-            lengths,
-            key=jax.random.key(2024),
-            sampling=sampling,
-            config=GenerateConfig(capacity=12, draft_length=K, rule=rule, prefill_chunk=4),
-            max_new_tokens=limits,
-            eos_tokens=EOS,
-        )
-        tokens, new = np.asarray(out.tokens), np.asarray(out.lengths)
-        for group, law in enumerate(laws()):
-            part = slice(group, None, len(GROUPS))
-            p_value = sequence_p_value(tokens[part], new[part], law)
-            assert p_value > 1e-4, f"group {GROUPS[group]}: p-value {p_value:.1e}"
-        if drafter != "none":
-            assert out.stats.accepted.sum() > 0
+    out = generate(
+        TARGET,
+        PARAMS,
+        drafter,
+        drafter_params,
+        prompts,
+        lengths,
+        key=jax.random.key(2024),
+        sampling=sampling,
+        config=GenerateConfig(capacity=12, draft_length=K, rule=rule, prefill_chunk=4),
+        max_new_tokens=limits,
+        eos_tokens=EOS,
+    )
+    tokens, new = np.asarray(out.tokens), np.asarray(out.lengths)
+    for group, law in enumerate(laws()):
+        part = slice(group, None, len(GROUPS))
+        p_value = sequence_p_value(tokens[part], new[part], law)
+        assert p_value > 1e-4, f"group {GROUPS[group]}: p-value {p_value:.1e}"
+    assert drafter is None or out.stats.accepted.sum() > 0
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "greedy"])  # greedy is tested by equality
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_sequence_comes_as_often_as_it_should(rule, name):
+    check(rule, *RECIPES[name])
+
+
+def test_drafter_that_breaks_now_and_then_changes_no_probability():
+    """After token 2 its logits are NaN: guesses end there, which may depend on what was drawn before, not after."""
+    check("block", DRAFT, BROKEN_DRAFT_PARAMS)

@@ -58,11 +58,14 @@ def config(rule: str, draft_length: int = K, capacity: int = CAPACITY) -> Genera
     return GenerateConfig(capacity=capacity, draft_length=draft_length, rule=rule, prefill_chunk=4)
 
 
+QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+"""Compiler options for programs so tiny that compiling them takes longer than running them."""
+
+
 @partial(
     jax.jit,
     static_argnames=("target", "drafter", "config"),
-    # These programs are tiny: compiling them takes longer than running them.
-    compiler_options={"xla_backend_optimization_level": 0},
+    compiler_options=QUICK,
 )
 def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos):
     return generate(

@@ -4,6 +4,9 @@ import numpy as np
 
 from specdec_jax.testing import Tree, constant_tree, random_tree
 
+QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+"""Compiler options for programs so small that compiling them takes longer than running them."""
+
 
 def opponents(vocab_size: int, K: int) -> dict[str, tuple[Tree, Tree]]:
     """Named pairs of p (K + 1 levels) and q (K levels); all but the last ones depend on what came before."""
@@ -28,6 +31,15 @@ def opponents(vocab_size: int, K: int) -> dict[str, tuple[Tree, Tree]]:
         "q tiny where p is not": (p, _weighted(q, tiny)),
         "opposed": (constant_tree(rising, K + 1), constant_tree(rising[::-1], K)),
     }
+
+
+def targets(vocab_size: int, K: int) -> dict[str, Tree]:
+    """The different p among them, each under the first name it has there."""
+    found: dict[str, Tree] = {}
+    for name, (p, _) in opponents(vocab_size, K).items():
+        if not any(np.array_equal(p[-1], other[-1]) for other in found.values()):
+            found[name] = p
+    return found
 
 
 def _nudged(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:

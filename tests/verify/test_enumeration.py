@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from adversaries import opponents
+from adversaries import opponents, targets
 
 from specdec_jax.testing import (
     check_guessed_laws,
@@ -42,7 +42,7 @@ def test_committed_tokens_have_the_law_of_p(rule, V, K):
 @each_size
 @each_rule
 def test_guesses_made_without_drawing_keep_the_law(rule, V, K):
-    for name, (p, _) in opponents(V, K).items():
+    for name, p in targets(V, K).items():
         for length in range(K + 1):
             try:
                 check_guessed_laws(rule, p, length)

@@ -54,8 +54,8 @@ def test_coupled_rule_keeps_more_the_closer_q_is_to_p():
     rows, q = 20_000, P[::-1].copy()
     keys = RoundKeys(row_keys(jax.random.key(6), rows), jnp.zeros(rows, jnp.int32))
     q_rows, p_rows = jnp.broadcast_to(jnp.asarray(q), (rows, V)), jnp.broadcast_to(jnp.asarray(P), (rows, 2, V))
-    guess = RULES["coupled"].draw(keys, jnp.int32(0), q_rows)
-    verdict = RULES["coupled"].verify(
+    guess = jax.jit(RULES["coupled"].draw)(keys, jnp.int32(0), q_rows)
+    verdict = jax.jit(RULES["coupled"].verify)(
         keys, Proposal(guess[:, None], q_rows[:, None], jnp.ones(rows, jnp.int32)), p_rows
     )
     distance = np.abs(P - q).sum() / 2
