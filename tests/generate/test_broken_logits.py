@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from toys import COLD, DRAFT, ROWS, K, V, config, guesser, run
+from toys import COLD, ROWS, K, V, guesser, run
 
 from specdec_jax import DRAFTERS, RULES, FinishReason, draft_model
 from specdec_jax.testing import markov_model, random_logits
@@ -79,8 +79,3 @@ def test_broken_drafter_changes_nothing(rule):
         all_broken = run(rule, guesser("draft_model"), np.full_like(some, broken))
         assert all_broken.rows == plain
         assert all_broken.raw.stats.drafted.sum() == 0
-
-
-def test_draft_is_the_toys_own():
-    assert guesser("draft_model").drafter is DRAFT
-    assert config("block").draft_length == K
