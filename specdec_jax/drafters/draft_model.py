@@ -47,11 +47,12 @@ def draft_model(model: LanguageModel) -> Drafter:
         tokens = jnp.zeros((batch, K), jnp.int32)
         q = jnp.zeros((batch, K, V), jnp.float32)
 
-        def guess(index, logits, carry):
+        def guess(index, logits, carry, counts):
             cache, tokens, q, limit = carry
             q_i = logits.astype(jnp.float32)
             broken = jnp.isnan(q_i).any(-1) | jnp.isinf(q_i.max(-1))
-            limit = jnp.where(broken, jnp.minimum(limit, index), limit)  # seen before the draw, so exact
+            # Seen before the draw, so exact. A pass that only catches up has nothing to say of this round.
+            limit = jnp.where(broken & counts, jnp.minimum(limit, index), limit)
             q_i = probabilities(jnp.where(broken[:, None], 0, q_i)[:, None], context.sampling)[:, 0]
             tokens = lax.dynamic_update_index_in_dim(tokens, draw(index, q_i), index, axis=1)
             return cache, tokens, lax.dynamic_update_index_in_dim(q, q_i, index, axis=1), limit
@@ -63,13 +64,13 @@ def draft_model(model: LanguageModel) -> Drafter:
             logits, _, cache = model.apply(params, pair, cache, start)
             last = jnp.clip(lengths - 1 - start, 0, 1)  # a row of one token has nothing before it
             logits = jnp.take_along_axis(logits, last[:, None, None], axis=1)[:, 0]
-            return guess(jnp.int32(0), logits, (cache, *rest))
+            return guess(jnp.int32(0), logits, (cache, *rest), done == passes - 1)
 
         def later(index, carry):
             cache, tokens, *rest = carry
             previous = lax.dynamic_slice_in_dim(tokens, index - 1, 1, axis=1)
             logits, _, cache = model.apply(params, previous, cache, jnp.maximum(lengths - 1, 0) + index)
-            return guess(index, logits[:, 0], (cache, tokens, *rest))
+            return guess(index, logits[:, 0], (cache, tokens, *rest), True)
 
         carry = (state.cache, tokens, q, limit)
         # Loops of a traced number of trips rather than conditionals, which would copy the cache.
