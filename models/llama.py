@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from specdec_jax._typing import Array, Bool, Float, Int
+from specdec_jax._typing import Array, Float, Int
 from specdec_jax.cache import KVCache
 
 from . import rope
-from .attention import attend, visible, write
+from .attention import Visible, attend, visible, write
 from .layers import Linear, RMSNorm, linear
 from .stack import Layout, for_each_layer, make_layers
 
@@ -65,7 +65,7 @@ class Fed:
     start: Int[Array, "B"]
     cos: Float[Array, "B T half"]
     sin: Float[Array, "B T half"]
-    mask: Bool[Array, "B T S"]
+    seen: Visible
 
 
 class Layer(nnx.Module):
@@ -89,7 +89,7 @@ class Layer(nnx.Module):
         qkv = self.qkv(self.attention_norm(x))
         qk = rope.rotate(qkv[:, :, :, :-1], fed.cos, fed.sin)
         cache = write(cache, index, qk[:, :, :, -1], qkv[:, :, :, -1], fed.start)
-        mixed = attend(qk[:, :, :, :-1], cache, index, fed.mask)
+        mixed = attend(qk[:, :, :, :-1], cache, index, fed.seen)
         x = x + self.out(mixed.reshape(*x.shape[:2], -1))
         gate_up = self.gate_up(self.mlp_norm(x))
         return x + self.down(jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]), cache

@@ -36,7 +36,7 @@ def llama3_factors(
 def tables(
     positions: Int[Array, "B T"], radians: np.ndarray
 ) -> tuple[Float32[Array, "B T half"], Float32[Array, "B T half"]]:
-    """Cosines and sines, once a forward pass for all layers."""
+    """Cosines and sines, the same for all layers."""
     angles = positions.astype(jnp.float32)[:, :, None] * jnp.asarray(radians, jnp.float32)[None, None]
     return jnp.cos(angles), jnp.sin(angles)
 
