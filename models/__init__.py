@@ -1,7 +1,7 @@
 """specdec_jax.models: Flax NNX language models, their weights and their tokenizers."""
 
 from .errors import LoadError
-from .language_model import init_params, model_from_config
+from .language_model import TextModel, init_params, model_from_config, text_model_from_config
 from .llama import LlamaConfig
 from .load import NAMES, Loaded, load
 from .tokenizer import TextStream, Tokenizer
@@ -11,9 +11,11 @@ __all__ = [
     "LlamaConfig",
     "LoadError",
     "Loaded",
+    "TextModel",
     "TextStream",
     "Tokenizer",
     "init_params",
     "load",
     "model_from_config",
+    "text_model_from_config",
 ]

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -34,6 +35,27 @@ def visible(positions: Int[Array, "B T"], slots: int, window: int | None = None)
         mask &= slot > query - window
         start = jnp.maximum(positions.min() - window + 1, 0)
     return Visible(mask, start, jnp.minimum(positions.max() + 1, slots))
+
+
+def causal(
+    positions: Int[Array, "B T"], segments: Int[Array, "B T"], window: int | None = None
+) -> Bool[Array, "B T T"]:
+    """Which of the tokens of a row each of them sees: those of its own segment up to itself, or the last ``window``."""
+    query, key = positions[:, :, None], positions[:, None, :]
+    seen = (key <= query) & (segments[:, :, None] == segments[:, None, :])
+    return seen if window is None else seen & (key > query - window)
+
+
+def attend_all(
+    q: Float[Array, "B T G R H"],
+    k: Float[Array, "B T G H"],
+    v: Float[Array, "B T G H"],
+    mask: Bool[Array, "B T T"],
+) -> Float[Array, "B T G R H"]:
+    """Softmax attention of tokens over each other, scores and softmax in float32."""
+    B, T, G, R, H = q.shape
+    mixed = jax.nn.dot_product_attention(q.reshape(B, T, G * R, H), k, v, mask=mask[:, None])
+    return mixed.reshape(B, T, G, R, H)
 
 
 def write(

@@ -1,6 +1,8 @@
 """A family's NNX module as a LanguageModel: two pure functions over plain arrays."""
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +53,37 @@ def model_from_config(
     if num_tokens is not None and not 0 < num_tokens <= config.vocab_size:
         raise ValueError(f"num_tokens is {num_tokens}; expected 1 to {config.vocab_size}, the width of the logits")
     return _model(config, dtype, resolve(layers), hidden, num_tokens)
+
+
+class TextModel(NamedTuple):
+    """A model as training uses it: whole texts at once, differentiable, no cache."""
+
+    features: Callable[..., tuple[Array, Array]]
+    """``(params, tokens, positions, segments: all [B, T]) -> (features [B, T, D], hidden [B, T, n, D])``: the input of
+    the head, and the states after the layers asked for. Tokens see those of their own segment only."""
+    logits: Callable[[PyTree, Array], Array]
+    """``(params, features [B, T, D]) -> float32 [B, T, V]``"""
+
+
+def text_model_from_config(
+    config: LlamaConfig,
+    *,
+    dtype: DTypeLike | None = None,
+    layers: Layout = "auto",
+    hidden_layers: tuple[int, ...] = (),
+) -> TextModel:
+    """The same model as `model_from_config`, and for the same params, to train with or to learn from."""
+    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    graphdef = nnx.graphdef(_abstract(config, dtype, resolve(layers)))
+    hidden = tuple(layer % config.num_layers for layer in hidden_layers)
+
+    def features(params: PyTree, tokens, positions, segments) -> tuple[Array, Array]:
+        return nnx.merge(graphdef, params).features(tokens, positions, segments, hidden)
+
+    def logits(params: PyTree, features) -> Array:
+        return nnx.merge(graphdef, params).logits(features).astype(jnp.float32)
+
+    return TextModel(features, logits)
 
 
 def init_params(

@@ -1,6 +1,9 @@
 """The Llama family: grouped queries, rotary positions, RMS norms, a gated feed-forward layer."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,7 @@ from specdec_jax._typing import Array, Float, Int
 from specdec_jax.cache import KVCache
 
 from . import rope
-from .attention import Visible, attend, visible, write
+from .attention import attend, attend_all, causal, visible, write
 from .layers import Linear, RMSNorm, linear
 from .stack import Layout, for_each_layer, make_layers
 
@@ -58,14 +61,9 @@ class LlamaConfig:
             raise ValueError(f"sliding_window is {self.sliding_window}; expected at least 1, or None")
 
 
-@dataclasses.dataclass(frozen=True)
-class Fed:
-    """What all layers need to know of the T tokens fed."""
-
-    start: Int[Array, "B"]
-    cos: Float[Array, "B T half"]
-    sin: Float[Array, "B T half"]
-    seen: Visible
+Memory = TypeVar("Memory")
+Attend = Callable[[Float[Array, "B T G R H"], Float[Array, "B T G H"], Float[Array, "B T G H"]], tuple[Array, Memory]]
+"""``attend(q, k, v) -> (mixed [B, T, G, R, H], memory)``: a layer does not know whether there is a cache."""
 
 
 class Layer(nnx.Module):
@@ -84,15 +82,17 @@ class Layer(nnx.Module):
         self.down = Linear(config.mlp_width, (D,), bias=config.mlp_bias, rngs=rngs, **common)
 
     def __call__(
-        self, x: Float[Array, "B T D"], index: Int[Array, ""], cache: KVCache, fed: Fed
-    ) -> tuple[Float[Array, "B T D"], KVCache]:
+        self,
+        x: Float[Array, "B T D"],
+        rotary: tuple[Float[Array, "B T half"], Float[Array, "B T half"]],
+        attend: Attend[Memory],
+    ) -> tuple[Float[Array, "B T D"], Memory]:
         qkv = self.qkv(self.attention_norm(x))
-        qk = rope.rotate(qkv[:, :, :, :-1], fed.cos, fed.sin)
-        cache = write(cache, index, qk[:, :, :, -1], qkv[:, :, :, -1], fed.start)
-        mixed = attend(qk[:, :, :, :-1], cache, index, fed.seen)
+        qk = rope.rotate(qkv[:, :, :, :-1], *rotary)
+        mixed, memory = attend(qk[:, :, :, :-1], qk[:, :, :, -1], qkv[:, :, :, -1])
         x = x + self.out(mixed.reshape(*x.shape[:2], -1))
         gate_up = self.gate_up(self.mlp_norm(x))
-        return x + self.down(jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]), cache
+        return x + self.down(jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]), memory
 
 
 class Llama(nnx.Module):
@@ -110,22 +110,53 @@ class Llama(nnx.Module):
     def __call__(
         self, tokens: Int[Array, "B T"], cache: KVCache, lengths: Int[Array, "B"], hidden_layers: tuple[int, ...] = ()
     ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
-        config = self.config
-        B, T = tokens.shape
-        positions = lengths[:, None] + jnp.arange(T, dtype=jnp.int32)[None]
-        cos, sin = rope.tables(positions, rope.frequencies(config.head_size, config.rope_theta, config.rope_factors))
-        fed = Fed(lengths, cos, sin, visible(positions, cache.k.shape[3], config.sliding_window))
+        """Decoding: write the tokens at slots ``lengths ..`` of the cache, and let them see what lies before."""
+        positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+        seen = visible(positions, cache.k.shape[3], self.config.sliding_window)
 
+        def attend_over(index, cache, q, k, v):
+            cache = write(cache, index, k, v, lengths)
+            return attend(q, cache, index, seen), cache
+
+        x, hidden, cache = self._layers(tokens, positions, hidden_layers, attend_over, cache)
+        logits = self.logits(self.norm(x)).astype(jnp.float32)
+        return logits, hidden if hidden_layers else None, cache
+
+    def features(
+        self,
+        tokens: Int[Array, "B T"],
+        positions: Int[Array, "B T"],
+        segments: Int[Array, "B T"],
+        hidden_layers: tuple[int, ...] = (),
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T n D"]]:
+        """Whole texts at once, without a cache, to train on: the input of `logits`, and the states after some layers.
+
+        A token sees those before it in the same segment; a row may hold several texts.
+        """
+        mask = causal(positions, segments, self.config.sliding_window)
+
+        def attend_within(index, nothing, q, k, v):
+            return attend_all(q, k, v, mask), nothing
+
+        x, hidden, _ = self._layers(tokens, positions, hidden_layers, attend_within, None)
+        return self.norm(x), hidden
+
+    def logits(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """The head, in the parameters' dtype."""
+        head = self.embedding if self.head is None else self.head
+        return linear(features, head.weight[...])
+
+    def _layers(self, tokens, positions, hidden_layers, attend_with, memory):
+        """All layers over the tokens; ``attend_with(index, memory, q, k, v) -> (mixed, memory)``."""
+        config = self.config
+        rotary = rope.tables(positions, rope.frequencies(config.head_size, config.rope_theta, config.rope_factors))
         wanted = jnp.asarray(hidden_layers, jnp.int32)[None, None, :, None]
 
         def step(layer, index, carry):
-            x, hidden, cache = carry
-            x, cache = layer(x, index, cache, fed)
-            return x, jnp.where(wanted == index, x[:, :, None], hidden), cache
+            x, hidden, memory = carry
+            x, memory = layer(x, rotary, partial(attend_with, index, memory))
+            return x, jnp.where(wanted == index, x[:, :, None], hidden), memory
 
         x = self.embedding.weight[...][tokens]
-        hidden = jnp.zeros((B, T, len(hidden_layers), config.width), x.dtype)
-        x, hidden, cache = for_each_layer(self.layers, config.num_layers, step, (x, hidden, cache))
-        head = self.embedding if self.head is None else self.head
-        logits = linear(self.norm(x), head.weight[...])
-        return logits.astype(jnp.float32), hidden if hidden_layers else None, cache
+        hidden = jnp.zeros((*tokens.shape, len(hidden_layers), config.width), x.dtype)
+        return for_each_layer(self.layers, config.num_layers, step, (x, hidden, memory))
