@@ -1,6 +1,6 @@
 """specdec_jax: lossless speculative decoding for language models, in one compiled program."""
 
-from .drafters import DRAFTERS, Drafter, draft_model, ngram
+from .drafters import DRAFTERS, Drafter, FeatureModel, draft_model, feature_head, ngram
 from .generate import generate, init
 from .lm import LanguageModel
 from .round import step
@@ -12,6 +12,7 @@ __all__ = [
     "DRAFTERS",
     "RULES",
     "Drafter",
+    "FeatureModel",
     "FinishReason",
     "GenerateConfig",
     "GenerateState",
@@ -20,6 +21,7 @@ __all__ = [
     "Round",
     "SamplingParams",
     "draft_model",
+    "feature_head",
     "generate",
     "init",
     "ngram",

@@ -119,8 +119,22 @@ def _init(target, target_params, drafter, drafter_params, inputs: Inputs, config
 
     chunk = min(config.prefill_chunk, P)
     cache = target.init_cache(B, slots)
-    cache = prefill(target, target_params, tokens, prompt_lengths, cache, slots=slots, chunk=chunk)
     drafter_state = None if drafter is None else drafter.init(drafter_params, context, slots, chunk)
+
+    def see(drafter_state, start, hidden):
+        return None if drafter is None else drafter.read(drafter_params, drafter_state, context, start, hidden)
+
+    cache, drafter_state = prefill(
+        target,
+        target_params,
+        tokens,
+        prompt_lengths,
+        cache,
+        slots=slots,
+        chunk=chunk,
+        see=see,
+        seen=drafter_state,
+    )
 
     def zeros():
         return jnp.zeros((B,), jnp.int32)

@@ -39,6 +39,11 @@ class LanguageModel(NamedTuple):
     max_positions: int | None = None
 
 
+def _nothing(seen: PyTree, start: Array, hidden: PyTree | None) -> PyTree:
+    del start, hidden
+    return seen
+
+
 def prefill(
     model: LanguageModel,
     params: PyTree,
@@ -48,12 +53,15 @@ def prefill(
     *,
     slots: int,
     chunk: int,
-) -> PyTree:
-    """Fill the cache with all but the last of each row's tokens, ``chunk`` of them at a time.
+    see: Callable[[PyTree, Array, PyTree | None], PyTree] = _nothing,
+    seen: PyTree = None,
+) -> tuple[PyTree, PyTree]:
+    """Fill the cache with all but the last of each row's tokens, ``chunk`` of them at a time; returns (cache, seen).
 
     The last token stays out: the first round feeds it, and only then are logits needed (unused here, they are dead code
     to the compiler). All rows go in step from slot 0, so a short row runs on into its padding; what that writes lies
-    past the row's length and is stale. ``slots`` is the capacity that the cache was made with, at most W.
+    past the row's length and is stale. ``slots`` is the capacity that the cache was made with, at most W. After each
+    chunk, ``seen = see(seen, first slot of the chunk, hidden)``.
     """
     chunk = min(chunk, slots)
     longest = lengths.max() - 1
@@ -62,11 +70,11 @@ def prefill(
         return carry[0] < longest
 
     def feed(carry):
-        done, cache = carry
+        done, cache, seen = carry
         # The last chunk may be pushed back to end with the cache: what it feeds again writes the same values again.
         start = jnp.minimum(done, slots - chunk)
         block = lax.dynamic_slice_in_dim(tokens, start, chunk, axis=1)
-        _, _, cache = model.apply(params, block, cache, jnp.full(lengths.shape, start))
-        return start + chunk, cache
+        _, hidden, cache = model.apply(params, block, cache, jnp.full(lengths.shape, start))
+        return start + chunk, cache, see(seen, start, hidden)
 
-    return lax.while_loop(more, feed, (jnp.int32(0), cache))[1]
+    return lax.while_loop(more, feed, (jnp.int32(0), cache, seen))[1:]

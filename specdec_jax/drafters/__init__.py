@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 from .draft_model import draft_model
 from .drafter import Context, Drafter, Draw
+from .feature_head import FeatureModel, feature_head
 from .ngram import ngram
 
 DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "draft_model": draft_model,
+    "feature_head": feature_head,
     "ngram": ngram,
 }
-"""Builders: ``draft_model`` takes a LanguageModel, ``ngram`` takes nothing that it must have."""
+"""Builders: ``draft_model`` takes a LanguageModel, ``feature_head`` a FeatureModel, ``ngram`` needs nothing."""
 
-__all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "draft_model", "ngram"]
+__all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "FeatureModel", "draft_model", "feature_head", "ngram"]

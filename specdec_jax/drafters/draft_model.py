@@ -8,9 +8,9 @@ from jax import lax
 
 from .._typing import Array, Int, PyTree
 from ..lm import LanguageModel, prefill
-from ..sampling import probabilities
 from ..verify import Proposal
 from .drafter import Context, Drafter, Draw
+from .guesses import no_guesses
 
 
 @flax.struct.dataclass
@@ -29,7 +29,7 @@ def draft_model(model: LanguageModel) -> Drafter:
 
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> DraftModelState:
         cache = model.init_cache(context.tokens.shape[0], slots)
-        cache = prefill(model, params, context.tokens, context.lengths, cache, slots=slots, chunk=chunk)
+        cache, _ = prefill(model, params, context.tokens, context.lengths, cache, slots=slots, chunk=chunk)
         return DraftModelState(cache=cache, lengths=jnp.maximum(context.lengths - 1, 0))
 
     def propose(
@@ -43,41 +43,28 @@ def draft_model(model: LanguageModel) -> Drafter:
         # Two tokens a pass: one pass where the last round drafted, more where rounds without drafting left more out.
         passes = jnp.where(steps > 0, (lengths - state.lengths + 1) // 2, 0).max()
 
-        batch, V = context.tokens.shape[0], model.vocab_size
-        tokens = jnp.zeros((batch, K), jnp.int32)
-        q = jnp.zeros((batch, K, V), jnp.float32)
-
-        def guess(index, logits, carry, counts):
-            cache, tokens, q, limit = carry
-            q_i = logits.astype(jnp.float32)
-            broken = jnp.isnan(q_i).any(-1) | jnp.isinf(q_i.max(-1))
-            # Seen before the draw, so exact. A pass that only catches up has nothing to say of this round.
-            limit = jnp.where(broken & counts, jnp.minimum(limit, index), limit)
-            q_i = probabilities(jnp.where(broken[:, None], 0, q_i)[:, None], context.sampling)[:, 0]
-            tokens = lax.dynamic_update_index_in_dim(tokens, draw(index, q_i), index, axis=1)
-            return cache, tokens, lax.dynamic_update_index_in_dim(q, q_i, index, axis=1), limit
-
         def first(done, carry):
-            cache, *rest = carry
+            cache, guesses = carry
             start = jnp.maximum(lengths - 2 * (passes - done), 0)
             pair = jnp.take_along_axis(context.tokens, start[:, None] + jnp.arange(2)[None], axis=1)
             logits, _, cache = model.apply(params, pair, cache, start)
             last = jnp.clip(lengths - 1 - start, 0, 1)  # a row of one token has nothing before it
             logits = jnp.take_along_axis(logits, last[:, None, None], axis=1)[:, 0]
-            return guess(jnp.int32(0), logits, (cache, *rest), done == passes - 1)
+            # A pass that only catches up has nothing to say of this round.
+            return cache, guesses.add(jnp.int32(0), logits, context.sampling, draw, done == passes - 1)
 
         def later(index, carry):
-            cache, tokens, *rest = carry
-            previous = lax.dynamic_slice_in_dim(tokens, index - 1, 1, axis=1)
-            logits, _, cache = model.apply(params, previous, cache, jnp.maximum(lengths - 1, 0) + index)
-            return guess(index, logits[:, 0], (cache, tokens, *rest), True)
+            cache, guesses = carry
+            start = jnp.maximum(lengths - 1, 0) + index
+            logits, _, cache = model.apply(params, guesses.last(index), cache, start)
+            return cache, guesses.add(index, logits[:, 0], context.sampling, draw)
 
-        carry = (state.cache, tokens, q, limit)
+        carry = (state.cache, no_guesses(K, model.vocab_size, limit))
         # Loops of a traced number of trips rather than conditionals, which would copy the cache.
         carry = lax.fori_loop(0, passes, first, carry)
-        cache, tokens, q, limit = lax.fori_loop(1, steps, later, carry)
+        cache, guesses = lax.fori_loop(1, steps, later, carry)
         fed = jnp.where(steps > 0, lengths + steps - 1, state.lengths)
-        return Proposal(tokens, q, limit), dataclasses.replace(state, cache=cache, lengths=fed)
+        return guesses.proposal(), dataclasses.replace(state, cache=cache, lengths=fed)
 
     def commit(params: PyTree, state: DraftModelState, context: Context, hidden: PyTree | None) -> DraftModelState:
         del params, hidden

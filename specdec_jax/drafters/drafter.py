@@ -23,8 +23,13 @@ Draw = Callable[[Array | int, Array], Array]
 """``draw(index, q [B, V]) -> tokens [B]``: guess number ``index`` of the round, drawn as the rule asks for."""
 
 
+def _ignore(params: PyTree, state: PyTree, context: Context, start: Array, hidden: PyTree | None) -> PyTree:
+    del params, context, start, hidden
+    return state
+
+
 class Drafter(NamedTuple):
-    """Three pure functions over a state of the drafter's own, which may hold a cache.
+    """Pure functions over a state of the drafter's own, which may hold a cache.
 
     ``init(params, context, slots, chunk) -> state``
         The state for a batch of prompts. A cache needs ``slots`` slots; prompts are read ``chunk`` tokens at a time.
@@ -34,7 +39,12 @@ class Drafter(NamedTuple):
         guesses, but whether guess i is made must not depend on the value drawn for it.
     ``commit(params, state, context, hidden) -> state``
         After the round: ``context`` holds the tokens as committed, which may be fewer than were guessed, or others.
-        ``hidden`` holds the target's states [B, K+1, ...] from the verify pass, or None.
+        ``hidden`` holds the target's states [B, K+1, ...] from the verify pass, or None: entry i belongs to the slot
+        ``lengths - 1 + i`` of a row's length before the round, and counts as far as the tokens there were committed.
+    ``read(params, state, context, start, hidden) -> state``
+        For a drafter that learns from the target's states, called after ``init`` for each chunk of the prompts that
+        the target reads: ``hidden`` [B, T, ...] belongs to the slots ``start .. start + T - 1`` of every row, all but
+        the last token of a prompt are read, and some may be read twice. By default it does nothing.
     ``vocab_size``
         V, to be checked against the target's; None for a drafter that only copies tokens.
     """
@@ -43,3 +53,4 @@ class Drafter(NamedTuple):
     propose: Callable[[PyTree, PyTree, Context, int, Array, Draw], tuple[Proposal, PyTree]]
     commit: Callable[[PyTree, PyTree, Context, PyTree | None], PyTree]
     vocab_size: int | None = None
+    read: Callable[[PyTree, PyTree, Context, Array, PyTree | None], PyTree] = _ignore

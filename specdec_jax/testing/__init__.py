@@ -8,7 +8,15 @@ from .checks import check_draws, check_guessed_laws, check_law, check_strict, de
 from .enumeration import RuleLaw, SampledRule, guessed_laws, rule_law
 from .exact import Tree, constant_tree, joint, random_tree, sequence_law
 from .statistics import chi_square_p_value, sequence_p_value
-from .table import history_logits, history_model, markov_logits, markov_model, random_logits
+from .table import (
+    history_head,
+    history_logits,
+    history_model,
+    markov_head,
+    markov_logits,
+    markov_model,
+    random_logits,
+)
 
 __all__ = [
     "RuleLaw",
@@ -23,9 +31,11 @@ __all__ = [
     "constant_tree",
     "decode_rounds",
     "guessed_laws",
+    "history_head",
     "history_logits",
     "history_model",
     "joint",
+    "markov_head",
     "markov_logits",
     "markov_model",
     "random_logits",

@@ -10,10 +10,12 @@ import numpy as np
 from jax import lax
 
 from .._typing import Array, Float, Int, Shaped
+from ..drafters import FeatureModel
 from ..lm import LanguageModel
 from .exact import Tokens
 
 _UNWRITTEN = -1
+_BROKEN = np.uint32(0xFFFFFFFF)
 
 
 def markov_model(vocab_size: int, order: int = 1, max_positions: int | None = None) -> LanguageModel:
@@ -28,9 +30,29 @@ def markov_model(vocab_size: int, order: int = 1, max_positions: int | None = No
         context = [_read(cache, slots - back) for back in range(order - 1, -1, -1)]
         unwritten = jnp.stack(context).min(0) < 0
         logits = jnp.asarray(params)[tuple(jnp.maximum(token, 0) for token in context)]
-        return jnp.where(unwritten[:, :, None], jnp.nan, logits), None, cache
+        return jnp.where(unwritten[:, :, None], jnp.nan, logits), jnp.stack(context, axis=-1), cache
 
     return LanguageModel(_init_cache, apply, vocab_size, max_positions)
+
+
+def markov_head(vocab_size: int, order: int = 1, max_positions: int | None = None) -> FeatureModel:
+    """A feature head for a `markov_model` of that order, with params of the same shape.
+
+    A feature is the last ``order`` tokens, which `markov_model` gives out; the head needs no cache.
+    """
+
+    def init(batch, slots):
+        del slots
+        return (), jnp.zeros((batch, order), jnp.int32)
+
+    def apply(params, features, tokens, cache, lengths):
+        del params, lengths
+        return jnp.concatenate([features[:, :, 1:], tokens[:, :, None]], axis=-1), cache
+
+    def logits(params, features):
+        return jnp.asarray(params)[tuple(jnp.moveaxis(jnp.maximum(features, 0), -1, 0))]
+
+    return FeatureModel(init, lambda params, hidden: hidden, apply, logits, vocab_size, max_positions)
 
 
 def markov_logits(params: Float[np.ndarray, "*contexts V"], tokens: Tokens) -> Float[np.ndarray, "V"]:
@@ -50,9 +72,37 @@ def history_model(vocab_size: int, max_positions: int | None = None) -> Language
         digest = jnp.take_along_axis(digest, slots, axis=1)
         unwritten = jnp.take_along_axis(lax.cummin(cache, axis=1), slots, axis=1) < 0
         logits = jnp.asarray(params)[(digest % params.shape[0]).astype(jnp.int32)]
-        return jnp.where(unwritten[:, :, None], jnp.nan, logits), None, cache
+        return jnp.where(unwritten[:, :, None], jnp.nan, logits), digest[:, :, None], cache
 
     return LanguageModel(_init_cache, apply, vocab_size, max_positions)
+
+
+def history_head(vocab_size: int, max_positions: int | None = None) -> FeatureModel:
+    """A feature head for `history_model`, with params of the same shape: the same logits, if the params are the same.
+
+    A feature is the hash of all tokens so far, which `history_model` gives out. The cache holds the features that came
+    out, and a pair that does not go on from the one before it gives NaN.
+    """
+
+    def init(batch, slots):
+        return jnp.zeros((batch, slots + 1, 1), jnp.uint32), jnp.zeros((batch, 1), jnp.uint32)
+
+    def apply(params, features, tokens, cache, lengths):
+        slots = _slots(tokens, lengths)
+        digest = features + _mix(tokens.astype(jnp.uint32), slots.astype(jnp.uint32) + 1)[:, :, None]
+        cache = jax.vmap(lambda row, new, start: lax.dynamic_update_slice(row, new, (start + 1, 0)))(
+            cache, digest, lengths
+        )
+        # Slot 0 stands for the pair before the first: nobody knows what came out of that.
+        before = jnp.take_along_axis(cache, slots[:, :, None], axis=1)
+        goes_on = (before == features) | (slots == 0)[:, :, None]
+        return jnp.where(goes_on, digest, _BROKEN), cache
+
+    def logits(params, features):
+        row = (features[:, :, 0] % params.shape[0]).astype(jnp.int32)
+        return jnp.where(features == _BROKEN, jnp.nan, jnp.asarray(params)[row])
+
+    return FeatureModel(init, lambda params, hidden: hidden, apply, logits, vocab_size, max_positions)
 
 
 def history_logits(params: Float[np.ndarray, "R V"], tokens: Tokens) -> Float[np.ndarray, "V"]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toys import COLD, ROWS, K, V, guesser, run
 
-from specdec_jax import DRAFTERS, RULES, FinishReason, draft_model
-from specdec_jax.testing import markov_model, random_logits
+from specdec_jax import DRAFTERS, RULES, FinishReason, draft_model, feature_head
+from specdec_jax.testing import markov_head, markov_model, random_logits
 
 MARKOV = markov_model(V)
 # Nothing leads to token 0 but a prompt; after token 0 the model is broken.
@@ -23,8 +23,11 @@ ON_MARKOV = {"target": MARKOV, "prompts": PROMPTS, "lengths": LENGTHS}
 MARKOV_DRAFT = guesser("draft_model")._replace(drafter=draft_model(MARKOV), same=CLEAN, weak=random_logits(12, V, V))
 
 
+MARKOV_HEAD = MARKOV_DRAFT._replace(drafter=feature_head(markov_head(V)))
+
+
 def drafter_for(name):
-    return MARKOV_DRAFT if name == "draft_model" else guesser(name)
+    return {"draft_model": MARKOV_DRAFT, "feature_head": MARKOV_HEAD}.get(name) or guesser(name)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -50,7 +53,7 @@ def test_what_was_drawn_before_the_break_stands(rule, name):
             out = run(
                 rule,
                 drafter,
-                table if same and name == "draft_model" else drafter.weak,
+                table if same and name != "ngram" else drafter.weak,
                 params=table,
                 sampling=COLD,
                 **ON_MARKOV,
@@ -69,13 +72,15 @@ def broken_after(place):
 
 
 @pytest.mark.parametrize("rule", ["greedy", "coupled"])
-def test_broken_drafter_changes_nothing(rule):
+@pytest.mark.parametrize("name", ["draft_model", "feature_head"])
+def test_broken_drafter_changes_nothing(rule, name):
     plain = run(rule).rows
+    drafter = guesser(name)
     for broken in (np.nan, np.inf, -np.inf):
-        some = np.where(np.arange(97)[:, None] % 3 == 0, broken, guesser("draft_model").same).astype(np.float32)
-        out = run(rule, guesser("draft_model"), some)
+        some = np.where(np.arange(97)[:, None] % 3 == 0, broken, drafter.same).astype(np.float32)
+        out = run(rule, drafter, some)
         assert out.rows == plain
         assert 0 < out.raw.stats.drafted.sum() < K * out.raw.stats.rounds.sum()
-        all_broken = run(rule, guesser("draft_model"), np.full_like(some, broken))
+        all_broken = run(rule, drafter, np.full_like(some, broken))
         assert all_broken.rows == plain
         assert all_broken.raw.stats.drafted.sum() == 0

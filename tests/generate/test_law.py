@@ -7,12 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax import DRAFTERS, RULES, GenerateConfig, SamplingParams, draft_model, generate, ngram
-from specdec_jax.testing import markov_logits, markov_model, random_logits, reference, sequence_law, sequence_p_value
+from specdec_jax import DRAFTERS, RULES, GenerateConfig, SamplingParams, draft_model, feature_head, generate, ngram
+from specdec_jax.testing import (
+    markov_head,
+    markov_logits,
+    markov_model,
+    random_logits,
+    reference,
+    sequence_law,
+    sequence_p_value,
+)
 
 V, K, EACH = 4, 3, 20_000
 TARGET, PARAMS = markov_model(V, order=2), random_logits(7, V, V, V)
 DRAFT, DRAFT_PARAMS = draft_model(markov_model(V)), random_logits(8, V, V)
+HEAD_PARAMS = random_logits(9, V, V, V)
 BROKEN_DRAFT_PARAMS = np.where(np.arange(V)[:, None] == 2, np.nan, DRAFT_PARAMS)
 
 # Prompts of uneven lengths, some of which repeat themselves; sampling values; limits.
@@ -32,6 +41,7 @@ WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 RECIPES = {
     "none": (None, None),
     "draft_model": (DRAFT, DRAFT_PARAMS),
+    "feature_head": (feature_head(markov_head(V, order=2)), HEAD_PARAMS),
     "ngram": (ngram(max_ngram=3), None),
 }
 

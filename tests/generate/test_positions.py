@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from toys import CAPACITY, COLD, NONE, PROMPT_LENGTHS, ROWS, V, greedy_walk, guesser, run
 
-from specdec_jax import FinishReason, draft_model
-from specdec_jax.testing import history_model
+from specdec_jax import DRAFTERS, FinishReason, draft_model, feature_head
+from specdec_jax.testing import history_head, history_model
 
 SHORT = 14
 
 
-@pytest.mark.parametrize("name", ["none", "draft_model", "ngram"])
+@pytest.mark.parametrize("name", ["none", *DRAFTERS])
 def test_row_ends_with_the_targets_positions(name):
     target = history_model(V, max_positions=SHORT)
     out = run("block", NONE if name == "none" else guesser(name), target=target, sampling=COLD, limit=10**9)
@@ -19,14 +19,21 @@ def test_row_ends_with_the_targets_positions(name):
 
 
 @pytest.mark.parametrize("rule", ["block", "coupled"])
-def test_drafter_of_shorter_range_stops_and_the_row_goes_on(rule):
-    drafter = guesser("draft_model")._replace(drafter=draft_model(history_model(V, max_positions=SHORT)))
+@pytest.mark.parametrize(
+    ("drafter", "last"),
+    [
+        pytest.param(draft_model(history_model(V, max_positions=SHORT)), SHORT, id="draft_model"),
+        pytest.param(feature_head(history_head(V, max_positions=SHORT)), SHORT + 1, id="feature_head"),
+    ],
+)
+def test_drafter_of_shorter_range_stops_and_the_row_goes_on(rule, drafter, last):
+    drafter = guesser("draft_model")._replace(drafter=drafter)
     plain = run(rule, sampling=COLD, limit=10**9)
     out = run(rule, drafter, drafter.same, sampling=COLD, limit=10**9)
     assert out.rows == plain.rows
     assert [len(row) for row in out.rows] == (CAPACITY - PROMPT_LENGTHS).tolist()
-    # The last guess comes after SHORT tokens, so a row that knows n tokens gets SHORT + 1 - n guesses in all.
-    assert (np.asarray(out.raw.stats.accepted) < SHORT + 1 - PROMPT_LENGTHS).all()
+    # The last guess comes after ``last`` tokens, so a row that knows n tokens gets last + 1 - n guesses in all.
+    assert (np.asarray(out.raw.stats.accepted) < last + 1 - PROMPT_LENGTHS).all()
     assert (np.asarray(out.raw.stats.accepted) > 0).all()
 
 

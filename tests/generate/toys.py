@@ -8,8 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specdec_jax import DRAFTERS, RULES, Drafter, GenerateConfig, SamplingParams, draft_model, generate, ngram
-from specdec_jax.testing import history_logits, history_model, random_logits
+from specdec_jax import (
+    DRAFTERS,
+    RULES,
+    Drafter,
+    GenerateConfig,
+    SamplingParams,
+    draft_model,
+    feature_head,
+    generate,
+    ngram,
+)
+from specdec_jax.testing import history_head, history_logits, history_model, random_logits
 
 V = 16
 TARGET = history_model(V)
@@ -28,6 +38,7 @@ class Guesser(NamedTuple):
 
 GUESSERS = {
     "draft_model": Guesser(DRAFT, same=PARAMS, weak=WEAK),
+    "feature_head": Guesser(feature_head(history_head(V)), same=PARAMS, weak=WEAK),
     "ngram": Guesser(ngram(max_ngram=3), same=None, weak=None),
 }
 NONE = Guesser(None, None, None)

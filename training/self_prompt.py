@@ -1,0 +1,132 @@
+"""A target writes its own training text: questions, as its chat template would hold them, and its answers.
+
+A drafter is asked to guess what its target says, so what the target says is the text to learn from, and no data set is
+needed. A chat model that is given its template up to where a user would speak goes on as that user.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specdec_jax._typing import PRNGKeyArray
+from specdec_jax.generate import generate
+from specdec_jax.models import Loaded, Tokenizer
+from specdec_jax.sampling import SamplingParams
+from specdec_jax.state import FinishReason, GenerateConfig
+
+_PLACEHOLDER = "WHAT-THE-USER-SAYS"
+_QUESTION_TEMPERATURE = 1.0
+
+
+class Sample(NamedTuple):
+    """A prompt and what the target said to it."""
+
+    prompt_ids: list[int]
+    answer_ids: list[int]
+    """Its end token included, if it came to one."""
+    temperature: float
+    """That the answer was drawn at."""
+
+
+def questions(
+    target: Loaded, count: int, *, key: PRNGKeyArray, config: GenerateConfig, max_tokens: int = 96
+) -> list[str]:
+    """Up to ``count`` things a user might say, by the target itself: rows of one batch that came to an end in time.
+
+    Raises:
+        ValueError: if the target has no chat template, or one that shows no place for what a user says.
+    """
+    tokenizer = _tokenizer(target)
+    before = opening(tokenizer)
+    rows = [tokenizer.encode(before, add_special_tokens=False)] * count
+    said = _generate(target, rows, key, np.full(count, _QUESTION_TEMPERATURE), config, max_tokens)
+    ends = set(tokenizer.eos_ids)
+    whole = [ids for ids in said if ids and ids[-1] in ends]
+    return [text for text in (tokenizer.decode(ids).strip() for ids in whole) if text]
+
+
+def opening(tokenizer: Tokenizer) -> str:
+    """The chat template up to the place where a user speaks."""
+    text = tokenizer.apply_chat_template([{"role": "user", "content": _PLACEHOLDER}], add_generation_prompt=False)
+    before, found, _ = text.partition(_PLACEHOLDER)
+    if not found or not before:
+        raise ValueError(
+            "the chat template does not show where a user speaks, so the target cannot ask itself; give a file of "
+            "prompts or texts instead"
+        )
+    return before
+
+
+def answers(
+    target: Loaded,
+    prompts: Sequence[Sequence[int]],
+    *,
+    key: PRNGKeyArray,
+    temperatures: Sequence[float] | np.ndarray,
+    config: GenerateConfig,
+    max_tokens: int | None = None,
+) -> list[Sample]:
+    """What the target says to each prompt, all in one batch; prompts that leave no room are left out."""
+    pairs = [(list(p), float(t)) for p, t in zip(prompts, temperatures, strict=True) if len(p) < config.capacity]
+    if not pairs:
+        return []
+    rows, heats = zip(*pairs, strict=True)
+    said = _generate(target, rows, key, np.asarray(heats), config, max_tokens)
+    return [Sample(p, a, t) for p, a, t in zip(rows, said, heats, strict=True) if a]
+
+
+def self_prompted(
+    target: Loaded,
+    *,
+    key: PRNGKeyArray,
+    temperatures: Sequence[float] = (0.0, 1.0),
+    batch: int = 64,
+    config: GenerateConfig | None = None,
+) -> Iterator[Sample]:
+    """Samples without end: batches of questions, answered at each of the temperatures in turn. The key is consumed."""
+    config = GenerateConfig(capacity=384, prefill_chunk=64, rule="token") if config is None else config
+    tokenizer = _tokenizer(target)
+    waiting: list[str] = []
+    turn = 0
+    while True:
+        key, ask, reply = jax.random.split(key, 3)
+        if len(waiting) < batch:
+            waiting += questions(target, batch, key=ask, config=config)
+            continue
+        asked, waiting = waiting[:batch], waiting[batch:]
+        prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in asked]
+        heats = [temperatures[(turn + i) % len(temperatures)] for i in range(batch)]
+        turn += batch
+        yield from answers(target, prompts, key=reply, temperatures=heats, config=config)
+
+
+def _tokenizer(target: Loaded) -> Tokenizer:
+    if target.tokenizer is None:
+        raise ValueError(f"{target.name} brings no tokenizer, so it cannot write text; give token ids to train on")
+    return target.tokenizer
+
+
+def _generate(target: Loaded, rows, key, temperatures, config: GenerateConfig, max_tokens) -> list[list[int]]:
+    """New ids of each row. All prompts have the shape of the capacity, so that one program serves them all."""
+    prompts = np.zeros((len(rows), config.capacity), np.int32)
+    for place, row in enumerate(rows):
+        prompts[place, : len(row)] = row
+    generation = generate(
+        target.model,
+        target.params,
+        None,
+        None,
+        prompts,
+        np.asarray([len(row) for row in rows]),
+        key=key,
+        sampling=SamplingParams(temperature=jnp.asarray(temperatures, jnp.float32)),
+        config=config,
+        max_new_tokens=config.capacity if max_tokens is None else max_tokens,
+        eos_tokens=_tokenizer(target).eos_ids,
+    )
+    tokens, lengths = np.asarray(generation.tokens), np.asarray(generation.lengths)
+    sound = np.asarray(generation.finish_reason) != FinishReason.NAN
+    return [tokens[b, : lengths[b]].tolist() if sound[b] else [] for b in range(len(rows))]
