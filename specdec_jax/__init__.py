@@ -1,8 +1,8 @@
 """specdec_jax: lossless speculative decoding for language models, in one compiled program."""
 
-from .drafters import DRAFTERS, Drafter, FeatureModel, draft_model, feature_head, ngram
+from .drafters import DRAFTERS, Drafter, draft_model, feature_head, ngram
 from .generate import generate, init
-from .lm import LanguageModel
+from .lm import FeatureModel, LanguageModel
 from .round import step
 from .sampling import SamplingParams
 from .state import FinishReason, GenerateConfig, GenerateState, Generation, Round

@@ -1,4 +1,4 @@
-"""LanguageModel: all that the decoding core needs to know of a model."""
+"""LanguageModel and FeatureModel: all that the decoding core needs to know of a model."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,6 +35,32 @@ class LanguageModel(NamedTuple):
 
     init_cache: Callable[[int, int], PyTree]
     apply: Callable[[PyTree, Array, PyTree, Array], tuple[Array, PyTree | None, PyTree]]
+    vocab_size: int
+    max_positions: int | None = None
+
+
+class FeatureModel(NamedTuple):
+    """A head that guesses from a target's states, as four pure functions.
+
+    It reads *pairs*: number s is a feature of token s and the id of token s + 1.
+
+    ``init(batch, slots) -> (cache, feature [B, D])``
+        An empty cache, and any feature.
+    ``fuse(params, hidden [B, T, ...]) -> features [B, T, D]``
+        The target's states as the head takes them.
+    ``apply(params, features [B, T, D], tokens [B, T], cache, lengths [B]) -> (features [B, T, D], cache)``
+        Reads T pairs at the slots ``lengths ..``, as `LanguageModel.apply` reads tokens. What comes out stands for the
+        feature of the pair's own token, so it can be fed with the token that follows.
+    ``logits(params, features [B, T, D]) -> [B, T, V]``
+        Over the target's vocabulary, -inf where the head knows no token.
+    ``vocab_size``, ``max_positions``
+        V, and the most pairs a row may hold, or None.
+    """
+
+    init: Callable[[int, int], tuple[PyTree, Array]]
+    fuse: Callable[[PyTree, PyTree], Array]
+    apply: Callable[[PyTree, Array, Array, PyTree, Array], tuple[Array, PyTree]]
+    logits: Callable[[PyTree, Array], Array]
     vocab_size: int
     max_positions: int | None = None
 

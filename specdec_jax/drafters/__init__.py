@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from .draft_model import draft_model
 from .drafter import Context, Drafter, Draw
-from .feature_head import FeatureModel, feature_head
+from .feature_head import feature_head
 from .ngram import ngram
 
 DRAFTERS: dict[str, Callable[..., Drafter]] = {
@@ -14,4 +14,4 @@ DRAFTERS: dict[str, Callable[..., Drafter]] = {
 }
 """Builders: ``draft_model`` takes a LanguageModel, ``feature_head`` a FeatureModel, ``ngram`` needs nothing."""
 
-__all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "FeatureModel", "draft_model", "feature_head", "ngram"]
+__all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "draft_model", "feature_head", "ngram"]

@@ -6,41 +6,16 @@ together with the next token, and says what follows; where the target has not be
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
 
 import flax.struct
 import jax.numpy as jnp
 from jax import lax
 
 from .._typing import Array, Int, PyTree, Shaped
+from ..lm import FeatureModel
 from ..verify import Proposal
 from .drafter import Context, Drafter, Draw
 from .guesses import no_guesses
-
-
-class FeatureModel(NamedTuple):
-    """What the drafter needs of a head. It reads *pairs*: number s is a feature of token s and the id of token s + 1.
-
-    ``init(batch, slots) -> (cache, feature [B, D])``
-        An empty cache, and any feature.
-    ``fuse(params, hidden [B, T, ...]) -> features [B, T, D]``
-        The target's states as the head takes them.
-    ``apply(params, features [B, T, D], tokens [B, T], cache, lengths [B]) -> (features [B, T, D], cache)``
-        Reads T pairs at the slots ``lengths ..``, as `LanguageModel.apply` reads tokens. What comes out stands for the
-        feature of the pair's own token, so it can be fed with the token that follows.
-    ``logits(params, features [B, T, D]) -> [B, T, V]``
-        Over the target's vocabulary, -inf where the head knows no token.
-    ``vocab_size``, ``max_positions``
-        V, and the most pairs a row may hold, or None.
-    """
-
-    init: Callable[[int, int], tuple[PyTree, Array]]
-    fuse: Callable[[PyTree, PyTree], Array]
-    apply: Callable[[PyTree, Array, Array, PyTree, Array], tuple[Array, PyTree]]
-    logits: Callable[[PyTree, Array], Array]
-    vocab_size: int
-    max_positions: int | None = None
 
 
 @flax.struct.dataclass

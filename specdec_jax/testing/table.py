@@ -10,8 +10,7 @@ import numpy as np
 from jax import lax
 
 from .._typing import Array, Float, Int, Shaped
-from ..drafters import FeatureModel
-from ..lm import LanguageModel
+from ..lm import FeatureModel, LanguageModel
 from .exact import Tokens
 
 _UNWRITTEN = -1

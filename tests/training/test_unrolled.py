@@ -1,0 +1,98 @@
+"""The unrolled head does in training what the drafter does with it when it decodes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax.models import LlamaConfig
+from specdec_jax.models.feature_head import (
+    FeatureHeadConfig,
+    draft_places,
+    feature_model,
+    head_graph,
+    init_head_params,
+)
+from specdec_jax.training.unrolled import in_chunks, in_step, unrolled_features
+
+V, E, T, STEPS = 13, 12, 9, 3
+LAYER = LlamaConfig(
+    vocab_size=V, width=16, mlp_width=24, num_layers=2, num_heads=4, num_kv_heads=2, head_size=8, max_positions=64
+)
+CONFIG = FeatureHeadConfig(LAYER, hidden_layers=(0, 1, 2), hidden_width=E, draft_vocab_size=5)
+IDS = np.array([3, 0, 7, 12, 5])
+FLOAT32 = jnp.dtype(jnp.float32)
+EMBEDDING = jax.random.normal(jax.random.key(1), (V, E))
+HEAD = init_head_params(CONFIG, jax.random.key(0), IDS, EMBEDDING)
+PARAMS = {"head": HEAD, "embedding": EMBEDDING, "draft_place": draft_places(IDS, V)}
+HIDDEN = jax.random.normal(jax.random.key(2), (2, T, 3, E))
+NEXT = jax.random.randint(jax.random.key(3), (2, T), 0, V)
+# Row 0 holds one text, row 1 two.
+SEGMENTS = jnp.array([[1] * T, [1] * 4 + [2] * (T - 4)])
+POSITIONS = jnp.array([range(T), [*range(4), *range(T - 4)]])
+
+
+def test_every_step_equals_drafting():
+    outputs = unrolled_features(
+        head_graph(CONFIG, FLOAT32), HEAD, HIDDEN, EMBEDDING[NEXT], POSITIONS, SEGMENTS, steps=STEPS
+    )
+    assert len(outputs) == STEPS
+    texts = [(0, 0, T), (1, 0, 4), (1, 4, T)]
+    for row, first, stop in texts:
+        for step, out in enumerate(outputs):
+            reached = np.asarray(in_step(SEGMENTS, step))[row, first:stop]
+            np.testing.assert_array_equal(reached, np.arange(stop - first) >= step)
+            for pair in range(step, stop - first):
+                want = drafted(HIDDEN[row, first:stop], NEXT[row, first:stop], pair, step)
+                np.testing.assert_allclose(out[row, first + pair], want, atol=2e-5, err_msg=f"{row} {step} {pair}")
+
+
+def drafted(hidden, tokens, pair, step):
+    """Pairs up to ``pair - step`` from the target's states, and ``step`` more from what came out before them."""
+    model = feature_model(CONFIG, FLOAT32)
+    cache, _ = model.init(1, 16)
+    true = pair - step + 1
+    features, cache = model.apply(
+        PARAMS, model.fuse(PARAMS, hidden[None, :true]), tokens[None, :true], cache, jnp.zeros(1, jnp.int32)
+    )
+    feature = features[:, -1:]
+    for place in range(true, pair + 1):
+        feature, cache = model.apply(PARAMS, feature, tokens[None, place : place + 1], cache, jnp.array([place]))
+    return feature[0, 0]
+
+
+def test_logits_know_only_the_draft_vocabulary():
+    model = feature_model(CONFIG, FLOAT32)
+    logits = model.logits(PARAMS, jnp.ones((1, 1, 16)))[0, 0]
+    known = np.isfinite(logits)
+    assert sorted(np.flatnonzero(known)) == sorted(IDS)
+    np.testing.assert_array_equal(np.argsort(logits[IDS]), np.argsort(HEAD["head"]["weight"] @ HEAD["norm"]["weight"]))
+
+
+def test_chunks_are_only_a_way_to_compute():
+    x, y = jax.random.normal(jax.random.key(0), (2, 11))
+    mask = jnp.arange(11) % 3 != 0
+
+    def whole(x):
+        return jnp.where(mask, x * y, 0).sum() / 7
+
+    def parts(x):
+        return in_chunks(lambda a, b: (a * b, a + b), mask, x, y, chunk=4)
+
+    np.testing.assert_allclose(parts(x)[0], whole(x), rtol=1e-6)
+    np.testing.assert_allclose(parts(x)[1], (x + y)[mask].mean(), rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(lambda x: parts(x)[0])(x), jax.grad(whole)(x), rtol=1e-6)
+    nothing = in_chunks(lambda a, b: (a, b), jnp.zeros(11, bool), x, y, chunk=4)
+    assert [float(n) for n in nothing] == [0, 0]
+
+
+@pytest.mark.parametrize("steps", [1, STEPS])
+def test_gradients_are_finite(steps):
+    def total(params):
+        outputs = unrolled_features(
+            head_graph(CONFIG, FLOAT32), params, HIDDEN, EMBEDDING[NEXT], POSITIONS, SEGMENTS, steps=steps
+        )
+        return sum(jnp.where(in_step(SEGMENTS, j)[..., None], out, 0).var() for j, out in enumerate(outputs))
+
+    gradient = jax.grad(total)(HEAD)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
