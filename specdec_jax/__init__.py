@@ -1,6 +1,6 @@
 """specdec_jax: lossless speculative decoding for language models, in one compiled program."""
 
-from .drafters import DRAFTERS, Drafter, draft_model, feature_head, ngram
+from .drafters import DRAFTERS, Drafter, draft_model, early_exit, feature_head, ngram
 from .generate import generate, init
 from .lm import FeatureModel, LanguageModel
 from .round import step
@@ -21,6 +21,7 @@ __all__ = [
     "Round",
     "SamplingParams",
     "draft_model",
+    "early_exit",
     "feature_head",
     "generate",
     "init",

@@ -34,21 +34,21 @@ def step(
     running = state.finish_reason == FinishReason.RUNNING
     keys = RoundKeys(state.keys, state.lengths)
 
-    drafter_state = state.drafter_state
+    cache, drafter_state = state.target_cache, state.drafter_state
     if drafter is None:
         proposal = Proposal(jnp.zeros((batch, 0), jnp.int32), None, jnp.zeros((batch,), jnp.int32))
     else:
         K = config.draft_length
         limit = jnp.asarray(K if draft_length is None else draft_length, jnp.int32)
         limit = jnp.where(running, jnp.clip(limit, 0, K), 0)
-        proposal, drafter_state = drafter.propose(
-            drafter_params, drafter_state, _context(state), K, limit, partial(rule.draw, keys)
-        )
+        memory = cache if drafter.shares_cache else drafter_state
+        proposal, memory = drafter.propose(drafter_params, memory, _context(state), K, limit, partial(rule.draw, keys))
+        cache, drafter_state = (memory, drafter_state) if drafter.shares_cache else (cache, memory)
 
     # The target scores the last committed token, which its cache misses, and all guesses in one pass.
     last = jnp.take_along_axis(state.tokens, state.lengths[:, None] - 1, axis=1)
     fed = jnp.concatenate([last, proposal.tokens], axis=1)
-    logits, hidden, cache = target.apply(target_params, fed, state.target_cache, state.lengths - 1)
+    logits, hidden, cache = target.apply(target_params, fed, cache, state.lengths - 1)
     logits, first_broken = _sound(logits)
     p = probabilities(logits, state.sampling)
     # A guess after a broken distribution is not proposed. Its predecessors broke it, not its own value: still exact.

@@ -4,14 +4,16 @@ from collections.abc import Callable
 
 from .draft_model import draft_model
 from .drafter import Context, Drafter, Draw
+from .early_exit import early_exit
 from .feature_head import feature_head
 from .ngram import ngram
 
 DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "draft_model": draft_model,
+    "early_exit": early_exit,
     "feature_head": feature_head,
     "ngram": ngram,
 }
-"""Builders: ``draft_model`` takes a LanguageModel, ``feature_head`` a FeatureModel, ``ngram`` needs nothing."""
+"""Builders, of a LanguageModel (``draft_model``, ``early_exit``), of a FeatureModel (``feature_head``), of nothing (``ngram``)."""
 
-__all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "draft_model", "feature_head", "ngram"]
+__all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "draft_model", "early_exit", "feature_head", "ngram"]

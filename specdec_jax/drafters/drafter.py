@@ -45,6 +45,9 @@ class Drafter(NamedTuple):
         For a drafter that learns from the target's states, called after ``init`` for each chunk of the prompts that
         the target reads: ``hidden`` [B, T, ...] belongs to the slots ``start .. start + T - 1`` of every row, all but
         the last token of a prompt are read, and some may be read twice. By default it does nothing.
+    ``shares_cache``
+        Whether ``propose`` works on the target's cache: it is then given that in the place of ``state``, may write past
+        the committed tokens (the slots ``lengths - 1 ..`` of a row, which the target writes anew), and returns it.
     ``vocab_size``
         V, to be checked against the target's; None for a drafter that only copies tokens.
     """
@@ -54,3 +57,4 @@ class Drafter(NamedTuple):
     commit: Callable[[PyTree, PyTree, Context, PyTree | None], PyTree]
     vocab_size: int | None = None
     read: Callable[[PyTree, PyTree, Context, Array, PyTree | None], PyTree] = _ignore
+    shares_cache: bool = False

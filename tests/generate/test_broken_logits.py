@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toys import COLD, ROWS, K, V, guesser, run
 
-from specdec_jax import DRAFTERS, RULES, FinishReason, draft_model, feature_head
+from specdec_jax import DRAFTERS, RULES, FinishReason, draft_model, early_exit, feature_head
 from specdec_jax.testing import markov_head, markov_model, random_logits
 
 MARKOV = markov_model(V)
@@ -23,11 +23,14 @@ ON_MARKOV = {"target": MARKOV, "prompts": PROMPTS, "lengths": LENGTHS}
 MARKOV_DRAFT = guesser("draft_model")._replace(drafter=draft_model(MARKOV), same=CLEAN, weak=random_logits(12, V, V))
 
 
+MARKOV_EXIT = MARKOV_DRAFT._replace(drafter=early_exit(MARKOV))
 MARKOV_HEAD = MARKOV_DRAFT._replace(drafter=feature_head(markov_head(V)))
 
 
 def drafter_for(name):
-    return {"draft_model": MARKOV_DRAFT, "feature_head": MARKOV_HEAD}.get(name) or guesser(name)
+    return {"draft_model": MARKOV_DRAFT, "early_exit": MARKOV_EXIT, "feature_head": MARKOV_HEAD}.get(name) or guesser(
+        name
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -72,7 +75,7 @@ def broken_after(place):
 
 
 @pytest.mark.parametrize("rule", ["greedy", "coupled"])
-@pytest.mark.parametrize("name", ["draft_model", "feature_head"])
+@pytest.mark.parametrize("name", ["draft_model", "early_exit", "feature_head"])
 def test_broken_drafter_changes_nothing(rule, name):
     plain = run(rule).rows
     drafter = guesser(name)

@@ -7,7 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax import DRAFTERS, RULES, GenerateConfig, SamplingParams, draft_model, feature_head, generate, ngram
+from specdec_jax import (
+    DRAFTERS,
+    RULES,
+    GenerateConfig,
+    SamplingParams,
+    draft_model,
+    early_exit,
+    feature_head,
+    generate,
+    ngram,
+)
 from specdec_jax.testing import (
     markov_head,
     markov_logits,
@@ -41,6 +51,7 @@ WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 RECIPES = {
     "none": (None, None),
     "draft_model": (DRAFT, DRAFT_PARAMS),
+    "early_exit": (early_exit(TARGET), HEAD_PARAMS),
     "feature_head": (feature_head(markov_head(V, order=2)), HEAD_PARAMS),
     "ngram": (ngram(max_ngram=3), None),
 }

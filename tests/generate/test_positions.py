@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toys import CAPACITY, COLD, NONE, PROMPT_LENGTHS, ROWS, V, greedy_walk, guesser, run
 
-from specdec_jax import DRAFTERS, FinishReason, draft_model, feature_head
+from specdec_jax import DRAFTERS, FinishReason, draft_model, early_exit, feature_head
 from specdec_jax.testing import history_head, history_model
 
 SHORT = 14
@@ -23,6 +23,7 @@ def test_row_ends_with_the_targets_positions(name):
     ("drafter", "last"),
     [
         pytest.param(draft_model(history_model(V, max_positions=SHORT)), SHORT, id="draft_model"),
+        pytest.param(early_exit(history_model(V, max_positions=SHORT)), SHORT, id="early_exit"),
         pytest.param(feature_head(history_head(V, max_positions=SHORT)), SHORT + 1, id="feature_head"),
     ],
 )

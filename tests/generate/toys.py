@@ -15,6 +15,7 @@ from specdec_jax import (
     GenerateConfig,
     SamplingParams,
     draft_model,
+    early_exit,
     feature_head,
     generate,
     ngram,
@@ -38,6 +39,7 @@ class Guesser(NamedTuple):
 
 GUESSERS = {
     "draft_model": Guesser(DRAFT, same=PARAMS, weak=WEAK),
+    "early_exit": Guesser(early_exit(TARGET), same=PARAMS, weak=WEAK),
     "feature_head": Guesser(feature_head(history_head(V)), same=PARAMS, weak=WEAK),
     "ngram": Guesser(ngram(max_ngram=3), same=None, weak=None),
 }
