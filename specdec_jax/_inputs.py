@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._checks import concrete
+from ._checks import as_array, concrete
 from ._typing import Array, Int, Key
 from .drafters import Drafter
 from .lm import LanguageModel
@@ -71,11 +72,19 @@ def prepare(
     return Inputs(
         prompts=prompts,
         prompt_lengths=prompt_lengths,
-        keys=row_keys(key, batch),
+        keys=_keys(key, batch),
         sampling=sampling.broadcast(batch),
         max_new_tokens=jnp.broadcast_to(limit, (batch,)),
         eos_tokens=_eos_array(eos_tokens),
     )
+
+
+def _keys(key, batch: int) -> Key[Array, "B"]:
+    """One key a row."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise ValueError(f"key is {key!r}; expected a key of JAX's, such as jax.random.key(0), or one a row")
+    return row_keys(key, batch)
 
 
 def _eos_array(eos_tokens) -> jnp.ndarray:
@@ -89,9 +98,15 @@ def _eos_array(eos_tokens) -> jnp.ndarray:
 
 
 def _integers(name: str, value):
-    array = value if hasattr(value, "dtype") else np.asarray(value)
-    if not np.issubdtype(array.dtype, np.integer):
+    """As int32, which is what is traced; a number that does not fit is refused before it could wrap around."""
+    array = as_array(name, value, "integers")
+    if not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(f"{name} has dtype {array.dtype}; expected integers")
+    known = concrete(array)
+    if known is not None and known.size:
+        worst = max(int(known.max()), int(known.min()), key=abs)
+        if abs(worst) > _UNLIMITED:
+            raise ValueError(f"{name} has {worst}; expected numbers of 32 bits, at most {_UNLIMITED}")
     return jnp.asarray(array, jnp.int32)
 
 

@@ -49,6 +49,11 @@ def step(
     last = jnp.take_along_axis(state.tokens, state.lengths[:, None] - 1, axis=1)
     fed = jnp.concatenate([last, proposal.tokens], axis=1)
     logits, hidden, cache = target.apply(target_params, fed, cache, state.lengths - 1)
+    if logits.shape != (*fed.shape, target.vocab_size):
+        raise ValueError(
+            f"the target's apply gave logits of shape {logits.shape}; expected {(*fed.shape, target.vocab_size)}, for "
+            f"every token fed one score a token of its vocab_size, {target.vocab_size}"
+        )
     logits, first_broken = _sound(logits)
     p = probabilities(logits, state.sampling)
     # A guess after a broken distribution is not proposed. Its predecessors broke it, not its own value: still exact.

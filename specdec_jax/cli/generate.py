@@ -67,7 +67,7 @@ class Options:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command; 1 where some prompts could not be answered."""
+    """Run the command; 1 where some prompts could not be answered, 2 where none could."""
     options = parse(Options, "generate", args)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     prompts = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
@@ -83,7 +83,9 @@ def main(args: Sequence[str]) -> int:
     )
     for fault in faults:
         errors.print(f"{fault.where}: {fault.why}", markup=False)
-    engine = Engine(target, chosen, options.config, min(options.batch, max(len(asked), 1)), options.seed)
+    if not asked:
+        return _close(faults, len(prompts), errors)
+    engine = Engine(target, chosen, options.config, min(options.batch, len(asked)), options.seed)
 
     answers = []
     with _open(options.output) as file:
@@ -110,7 +112,7 @@ def _close(faults: Sequence[Fault], total: int, errors: Console) -> int:
     if not faults:
         return 0
     errors.print(f"{len(faults)} of {total} prompts could not be answered", markup=False)
-    return 1
+    return 2 if len(faults) == total else 1
 
 
 @contextlib.contextmanager

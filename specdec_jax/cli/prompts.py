@@ -57,7 +57,7 @@ def from_file(path: Path) -> list[Prompt | Fault]:
             f"cannot read the prompts in {path}: {error.strerror}; expected a text file with one prompt a line, or a "
             ".jsonl file"
         ) from error
-    read = _json_line if path.suffix == ".jsonl" else _text_line
+    read = _json_line if path.suffix.lower() == ".jsonl" else _text_line
     prompts = [_attempt(read, line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise UserError(f"{path} holds no prompts; expected one a line")
@@ -164,7 +164,10 @@ def _integer(least: int, most: int) -> Callable[[str, Any], int]:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(name, value, "a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:  # JSON's integers have no end
+        raise _wrong(name, value, "a number that a float can hold") from error
 
 
 def _sampling_checks() -> Iterator[tuple[str, Callable[[str, Any], Any]]]:
@@ -179,7 +182,10 @@ def _wrong(name: str, value: Any, expected: str) -> PromptError:
 
 def _name(value: Any) -> str:
     """A value as JSON, cut short."""
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except ValueError:  # Python writes no integer of more than some thousand digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -14,6 +14,6 @@ DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "feature_head": feature_head,
     "ngram": ngram,
 }
-"""Builders, of a LanguageModel (``draft_model``, ``early_exit``), of a FeatureModel (``feature_head``), of nothing (``ngram``)."""
+"""Builders, of a LanguageModel (draft_model, early_exit), of a FeatureModel (feature_head), or of nothing (ngram)."""
 
 __all__ = ["DRAFTERS", "Context", "Drafter", "Draw", "draft_model", "early_exit", "feature_head", "ngram"]

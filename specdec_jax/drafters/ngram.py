@@ -19,8 +19,11 @@ def ngram(max_ngram: int = 4, min_ngram: int = 1) -> Drafter:
     ``max_ngram`` tokens; fewer than ``min_ngram`` count as none), the latest where several do, and proposes what
     followed. Where that runs into the end of the row it goes round again, as a row that repeats itself would.
     """
-    if not 1 <= min_ngram <= max_ngram:
-        raise ValueError(f"min_ngram is {min_ngram} and max_ngram {max_ngram}; expected 1 <= min_ngram <= max_ngram")
+    whole = all(isinstance(size, int) and not isinstance(size, bool) for size in (min_ngram, max_ngram))
+    if not whole or not 1 <= min_ngram <= max_ngram:
+        raise ValueError(
+            f"min_ngram is {min_ngram} and max_ngram {max_ngram}; expected integers, 1 <= min_ngram <= max_ngram"
+        )
 
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> tuple[()]:
         return ()

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._checks import concrete
+from .._checks import as_array, concrete
 from .._typing import Array, Float, Int
 
 
@@ -47,24 +46,26 @@ class SamplingParams(NamedTuple):
 
     def check(self) -> None:
         """Raise ValueError for values outside their range. Values that are still traced cannot be looked at."""
-        _check_range("temperature", self.temperature, lambda v: np.isfinite(v) & (v >= 0), ">= 0 and finite")
-        _check_range("top_k", self.top_k, lambda v: v >= 0, ">= 0 (0 keeps every token)")
+        _check_range("temperature", self.temperature, lambda v: (v >= 0) & (v <= _HOTTEST), f"from 0 to {_HOTTEST:.3g}")
+        _check_range("top_k", self.top_k, lambda v: (v >= 0) & (v <= _MOST), f"from 0 (all) to {_MOST}", whole=True)
         _check_range("top_p", self.top_p, lambda v: (v > 0) & (v <= 1), "in (0, 1] (1 keeps every token)")
         _check_range("min_p", self.min_p, lambda v: (v >= 0) & (v <= 1), "in [0, 1] (0 keeps every token)")
 
 
-def _check_range(name, value, inside, expected) -> None:
-    known = concrete(value)
+_HOTTEST = float(np.finfo(np.float32).max)
+_MOST = int(np.iinfo(np.int32).max)
+
+
+def _check_range(name: str, value, inside, expected: str, *, whole: bool = False) -> None:
+    known = concrete(as_array(name, value, "a number or one a row"))
     if known is None:
         return
+    if not (jnp.issubdtype(known.dtype, jnp.integer) or (jnp.issubdtype(known.dtype, jnp.floating) and not whole)):
+        kind = "an integer" if whole else "a number"
+        raise ValueError(f"{name} is {value!r}; expected {kind} {expected}")
     bad = np.atleast_1d(~inside(known))
     if bad.any():
         row = int(np.argmax(bad))
         got = np.atleast_1d(known)[row]
         where = f" in row {row}" if known.ndim else ""
         raise ValueError(f"{name} is {got}{where}; expected {name} {expected}")
-
-
-def is_greedy(sampling: SamplingParams) -> jax.Array:
-    """Which rows take the likeliest token."""
-    return jnp.asarray(sampling.temperature) == 0

@@ -75,6 +75,7 @@ BAD_LINES = [
     ({"token_ids": [True]}, r"token_ids\[0\] is true; expected an integer"),
     ({"prompt": "a", "id": [1]}, r"id is \[1\]; expected an integer"),
     ({"prompt": "a", "temperature": "hot"}, 'temperature is "hot"; expected a number'),
+    ({"prompt": "a", "temperature": 10**400}, r"temperature is 10{56}\.\.\.; expected a number that a float can hold"),
     ({"prompt": "a", "top_k": 2.5}, "top_k is 2.5; expected an integer from 0"),
     ({"prompt": "a", "top_k": 10**12}, "top_k is 1000000000000; expected an integer from 0 to 2147483647"),
     ({"prompt": "a", "max_new_tokens": 0}, "max_new_tokens is 0; expected an integer from 1"),

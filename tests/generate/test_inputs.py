@@ -36,6 +36,12 @@ def call(prompts=PROMPTS, lengths=LENGTHS, *, drafter=None, target=TARGET, **opt
         ({"lengths": np.array([4, 2])}, r"prompt_lengths\[0\] is 4, but prompts has 3 slots"),
         ({"config": GenerateConfig(capacity=2)}, r"row 0 has 3 tokens, but a row holds 2"),
         ({"target": history_model(V, max_positions=2)}, r"row 0 has 3 tokens, but a row holds 2 .*max_positions 2"),
+        ({"prompts": np.array([[2**32 + 1, 2, 3], [4, 5, 0]])}, r"prompts has 4294967297; expected numbers of 32 bits"),
+        ({"lengths": np.array([2**32 + 3, 2])}, r"prompt_lengths has 4294967299; expected numbers of 32 bits"),
+        ({"max_new_tokens": 2**31}, r"max_new_tokens has 2147483648; expected numbers of 32 bits"),
+        ({"max_new_tokens": -(2**33)}, r"max_new_tokens has -8589934592; expected numbers of 32 bits"),
+        ({"eos_tokens": [2**32 + 1]}, r"eos_tokens has 4294967297; expected numbers of 32 bits"),
+        ({"key": 0}, r"key is 0; expected a key of JAX's, such as jax\.random\.key"),
         ({"prompts": np.array([[1, V, 0], [1, 2, 0]])}, rf"prompts\[0, 1\] is {V}; expected a token id in \[0, {V}\)"),
         ({"prompts": np.array([[1, 2, 0], [-1, 2, 0]])}, r"prompts\[1, 0\] is -1"),
         ({"drafter": draft_model(history_model(V + 1))}, rf"vocabulary of {V + 1} tokens and the target one of {V}"),
@@ -82,3 +88,9 @@ def test_ngram_sizes_refused(largest, smallest):
 def test_padding_may_hold_anything():
     with pytest.raises(RuntimeError, match="traced"):  # the checks have passed
         call(prompts=np.array([[1, 2, 3], [4, 5, 10**6]]))
+
+
+def test_a_target_whose_logits_are_not_its_vocabulary():
+    target = TARGET._replace(vocab_size=V + 1)
+    with pytest.raises(ValueError, match=rf"logits of shape \(2, 1, {V}\); expected \(2, 1, {V + 1}\)"):
+        generate(target, PARAMS, None, None, PROMPTS, LENGTHS, key=jax.random.key(0))
