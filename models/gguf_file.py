@@ -67,6 +67,13 @@ class GGUFFile:
             )
         return values
 
+    def under(self, prefix: str) -> dict[str, Any]:
+        """The single values whose keys begin so, as those of an architecture do."""
+        fields = self._header.fields.items()
+        return {
+            key: self._header.value(field) for key, field in fields if key.startswith(prefix) and field.count is None
+        }
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Of a tensor, in NumPy's order: GGUF lists the innermost size first."""
         return self.tensors[name].shape[::-1]

@@ -166,7 +166,9 @@ class Header:
             self._refuse(f"general.alignment is {alignment!r}, not a power of two")
         start = -(-self._at // alignment) * alignment
         tensors, end = {}, start
-        for tensor in sorted((entry._replace(offset=start + entry.offset) for entry in entries), key=lambda t: t.offset):
+        for tensor in sorted(
+            (entry._replace(offset=start + entry.offset) for entry in entries), key=lambda t: t.offset
+        ):
             if tensor.name in tensors:
                 self._refuse(f"the tensor {tensor.name!r} stands in it twice")
             if tensor.offset % alignment:

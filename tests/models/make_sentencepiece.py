@@ -44,9 +44,7 @@ def main() -> None:
     out = {"texts": texts}
     for name, options in KINDS.items():
         file = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=file, **(COMMON | options)
-        )
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=file, **(COMMON | options))
         processor = sentencepiece.SentencePieceProcessor(model_proto=file.getvalue())
         proto = sentencepiece_model_pb2.ModelProto.FromString(file.getvalue())
         out[name] = {
@@ -56,7 +54,10 @@ def main() -> None:
             "add_space_prefix": options["add_dummy_prefix"],
         }
         if options["model_type"] == "bpe":
-            out[name] |= {"ids": processor.encode(texts), "decoded": [processor.decode(processor.encode(t)) for t in texts]}
+            out[name] |= {
+                "ids": processor.encode(texts),
+                "decoded": [processor.decode(processor.encode(t)) for t in texts],
+            }
     (HERE / "sentencepiece.json").write_text(json.dumps(out, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 

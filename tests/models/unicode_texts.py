@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  (characters that look like others are the point)
 """Texts of every Unicode plane, with all that makes text hard to cut and join; the same ones for the same seed."""
 
 import random
