@@ -71,7 +71,7 @@ class GGUFFile:
         """The single values whose keys begin so, as those of an architecture do."""
         fields = self._header.fields.items()
         return {
-            key: self._header.value(field) for key, field in fields if key.startswith(prefix) and field.count is None
+            key: self._header.value(field) for key, field in fields if key.startswith(prefix) and field.length is None
         }
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
     kind: int
     offset: int
-    count: int | None
+    length: int | None
     """Items of an array; None for a single value."""
 
 
@@ -78,11 +78,11 @@ class Header:
         """What a field holds, decoded: a number, a text, or a list of either."""
         if field.kind != _STRING:
             dtype = np.dtype(_SCALARS[field.kind])
-            items = np.frombuffer(self.bytes, dtype, 1 if field.count is None else field.count, field.offset)
-            return items[0].item() if field.count is None else items.tolist()
+            items = np.frombuffer(self.bytes, dtype, 1 if field.length is None else field.length, field.offset)
+            return items[0].item() if field.length is None else items.tolist()
         self._at = field.offset
-        texts = [self._text() for _ in range(1 if field.count is None else field.count)]
-        return texts[0] if field.count is None else texts
+        texts = [self._text() for _ in range(1 if field.length is None else field.length)]
+        return texts[0] if field.length is None else texts
 
     def data(self, tensor: Tensor) -> np.ndarray:
         """The stored bytes of a tensor."""

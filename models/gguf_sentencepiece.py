@@ -26,8 +26,8 @@ def sentencepiece(file: GGUFFile, vocabulary: Vocabulary) -> tokenizers.Tokenize
     backend = tokenizers.Tokenizer(
         models.BPE(vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     )
-    spaces = [normalizers.Replace(" ", _SPACE)]
-    joined = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    spaces: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
+    joined: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if file.get("tokenizer.ggml.add_space_prefix", True, kind=bool):
         # A text begins with a space of its own, and so does what follows a special token, as in llama.cpp.
         spaces.insert(0, normalizers.Prepend(_SPACE))

@@ -8,9 +8,10 @@ Run it where that package is installed (0.2.1 or newer); the tests need only the
 import io
 import json
 from pathlib import Path
+from typing import Any
 
-import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
+import sentencepiece  # pyright: ignore[reportMissingImports]
+from sentencepiece import sentencepiece_model_pb2  # pyright: ignore[reportMissingImports]
 from unicode_texts import every_plane
 
 HERE = Path(__file__).parent
@@ -40,8 +41,8 @@ KINDS = {
 def main() -> None:
     lines = (HERE.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
     lines += ["Привет, мир! Привет всем.", "你好世界你好", "def f(x):", "    return x ** 2", "123 456 7890"] * 3
-    texts = every_plane(seed=1, per_plane=6)
-    out = {"texts": texts}
+    texts = [*every_plane(seed=1, per_plane=6), *lines[::12]]
+    out: dict[str, Any] = {"texts": texts}
     for name, options in KINDS.items():
         file = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=file, **(COMMON | options))
