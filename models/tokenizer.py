@@ -1,5 +1,6 @@
 """Text to token ids and back, however the tokenizer was stored."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -63,20 +64,12 @@ class Tokenizer:
         taken back by a byte that follows it.
         """
         found: list[int] = []
-        run = bytearray()
-
-        def close() -> None:
-            found.extend(self._byte_ids[byte] for byte in run.decode("utf-8", "replace").encode("utf-8"))
-            run.clear()
-
-        for token_id in ids:
-            byte = self._bytes.get(token_id)
-            if byte is None:
-                close()
-                found.append(token_id)
+        for spelt, run in itertools.groupby(ids, self._bytes.__contains__):
+            if spelt:
+                text = bytes(self._bytes[token_id] for token_id in run).decode("utf-8", "replace")
+                found.extend(self._byte_ids[byte] for byte in text.encode())
             else:
-                run.append(byte)
-        close()
+                found.extend(run)
         return found
 
     def stream(self, *, skip_special_tokens: bool = True) -> "TextStream":

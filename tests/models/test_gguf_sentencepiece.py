@@ -103,28 +103,6 @@ def test_phi3_swallows_space_after_special_tokens(read):
     assert swallowed.decode(swallowed.encode(text), skip_special_tokens=False) == "<s><|end|> the <s>  the"
 
 
-def test_as_transformers_reads_the_same_file(tmp_path):
-    from transformers import PreTrainedTokenizerFast
-    from transformers.integrations.ggml import GGUFLlamaConverter
-
-    metadata = sentencepiece_metadata("llama")
-    ours = tokenizer_of(metadata, tmp_path / "model.gguf")
-    theirs = GGUFLlamaConverter(
-        {
-            "tokens": metadata["tokenizer.ggml.tokens"],
-            "scores": metadata["tokenizer.ggml.scores"],
-            "token_type": metadata["tokenizer.ggml.token_type"],
-            "tokenizer_type": "llama",
-            "bos_token_id": BOS,
-            "eos_token_id": EOS,
-            "unk_token_id": 0,
-        }
-    ).converted()
-    theirs = PreTrainedTokenizerFast(tokenizer_object=theirs)
-    for text in TEXTS:
-        assert ours.encode(text, add_special_tokens=False) == theirs.encode(text, add_special_tokens=False), text
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -11,6 +11,8 @@ from vocabularies import SENTENCEPIECE, sentencepiece_metadata, tokenizer_of
 
 from specdec_jax import models
 from specdec_jax.models import Tokenizer
+from specdec_jax.models.gguf_file import GGUFFile
+from specdec_jax.models.gguf_tokenizer import tokenizer_from_gguf
 
 TEXTS = every_plane()
 KINDS = (*SPLITS, *SENTENCEPIECE, "metaspace")
@@ -36,7 +38,12 @@ def made(tmp_path_factory):
 
 
 def texts_for(kind: str) -> list[str]:
-    """What comes back: Qwen normalises to NFC, and SentencePiece has no sign of its own for a real U+2581."""
+    """What comes back: Qwen normalises to NFC, and SentencePiece has no sign of its own for a real U+2581.
+
+    Metaspace puts no space before one, and takes it off all the same.
+    """
+    if kind == "metaspace":
+        return [text.lstrip(" ") for text in TEXTS if "▁" not in text]
     if kind == "qwen2":
         return composed(TEXTS)
     return TEXTS if kind in SPLITS else [text for text in TEXTS if "▁" not in text]
@@ -91,11 +98,13 @@ def test_stray_bytes_cost_no_other_character(made):
     assert tokenizer.decode([euro[1], *euro, *euro[:2]]) == "\ufffd€\ufffd"
 
 
-@pytest.mark.heavy
 def test_smollm2():
-    tokenizer = models.load("smollm2-135m").tokenizer
+    """But for the 21 bytes that its vocabulary lacks: those of some control characters and of planes 4 to 11."""
+    tokenizer = tokenizer_from_gguf(GGUFFile(models.resolve("smollm2-135m").path))
     assert tokenizer is not None
-    for text in TEXTS:
+    lacking = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
+    for hard in TEXTS:
+        text = "".join(character for character in hard if not lacking & set(character.encode()))
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
         pieces, rest = streamed(tokenizer, ids)
