@@ -114,7 +114,7 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
     except Exception as error:  # the library raises nothing more exact
         raise LoadError(f"cannot read {path} as a tokenizer ({error}); download it again") from error
     settings = _optional_json(directory / "tokenizer_config.json")
-    names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    names = {key: _content(settings, key, directory) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     names = {key: token for key, token in names.items() if token is not None}
     id_of = {key: backend.token_to_id(token) for key, token in names.items()}
 
@@ -146,9 +146,15 @@ def _ids(source: dict[str, Any], key: str, path: Path) -> list[int]:
     return ids
 
 
-def _content(token: Any) -> str | None:
+def _content(settings: dict[str, Any], key: str, directory: Path) -> str | None:
     """A special token is written as its text, or as an object that holds it."""
-    return token.get("content") if isinstance(token, dict) else token
+    token = settings.get(key)
+    text = token.get("content") if isinstance(token, dict) else token
+    if text is not None and not isinstance(text, str):
+        raise LoadError(
+            f"{key} in {directory / 'tokenizer_config.json'} is {text!r}; expected a text, or an object with content"
+        )
+    return text
 
 
 def _chat_template(directory: Path, settings: dict[str, Any]) -> str | None:

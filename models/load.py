@@ -20,7 +20,7 @@ from .language_model import default_dtype, model_from_config
 from .llama import LlamaConfig
 from .names import resolve as place_of
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, Family, family_of
-from .sizes import check_sizes
+from .sizes import check_numbers, check_sizes
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
 from .weights import Tensors
@@ -91,6 +91,7 @@ def _gguf(path: Path) -> _Contents:
     check_sizes(file.under(f"{architecture}."), map(file.shape, file.tensors), path)
     with _blamed_on(path):
         config = family.config_from_gguf(file)
+        check_numbers(config, path)
         tokenizer = tokenizer_from_gguf(file)
     tokens = None if tokenizer is None else tokenizer.vocab_size
     return _Contents(family, config, family.tensors_from_gguf(file, config), tokenizer, tokens)
@@ -108,6 +109,7 @@ def _directory(path: Path) -> _Contents:
         tensors = tensors_from_directory(path)
         check_sizes(raw, tensors.shapes.values(), path)
         config = family.config_from_hf(raw)
+        check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
     tokens = None if tokenizer is None else tokenizer.vocab_size
     return _Contents(family, config, tensors, tokenizer, tokens)

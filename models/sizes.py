@@ -4,6 +4,8 @@ A billion layers or a head of a billion numbers would fill the memory long befor
 this is looked at before a configuration is believed.
 """
 
+import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -51,6 +53,18 @@ def check_sizes(settings: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], 
                 _refuse(key, value, f"but no side of its tensors is longer than {widest}", path)
         elif key.endswith(_POSITIONS) and value > _MOST_POSITIONS:
             _refuse(key, value, f"but positions go up to {_MOST_POSITIONS}", path)
+
+
+def check_numbers(config: object, path: object) -> None:
+    """Raise a LoadError for a field of a configuration, once read, that is no number where it has to be one."""
+    for field in dataclasses.fields(config):  # pyright: ignore[reportArgumentType]
+        value = getattr(config, field.name)
+        wanted = {int: (int,), float: (int, float)}.get(field.type)  # pyright: ignore[reportArgumentType]
+        if wanted is not None and (type(value) not in wanted or not 0 <= value < math.inf):
+            raise LoadError(
+                f"the configuration of {path} makes no sense: {field.name} is {value!r}; expected a number of the kind "
+                f"{wanted[-1].__name__}, so download or convert it again"
+            )
 
 
 def _refuse(key: str, value: int, why: str, path: object) -> NoReturn:
