@@ -52,8 +52,9 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str):
+        # Not optimised: that would run a template's constant parts here already, and some of those fill the memory.
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[_Generation, jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}

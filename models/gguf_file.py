@@ -1,6 +1,5 @@
 """A GGUF file: its metadata and its tensors, dequantised one at a time."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,12 @@ import numpy as np
 from gguf import GGMLQuantizationType
 
 from .errors import LoadError
+from .gguf_header import Header
 
 SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
 """Tensor types that can be read."""
 
-_MAGIC = b"GGUF"
 _REQUIRED = object()
-
-
-class _Reader(gguf.GGUFReader):
-    """The library slices its memory map several times a string, and slicing a plain array takes a third of the time."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, np.asarray(value) if name == "data" else value)
 
 
 class GGUFFile:
@@ -29,29 +21,12 @@ class GGUFFile:
 
     def __init__(self, path: Path):
         self.path = path
-        with path.open("rb") as file:
-            magic = file.read(len(_MAGIC))
-        if magic != _MAGIC:
-            raise LoadError(f"{path} is no GGUF file: it starts with {magic!r}, expected {_MAGIC!r}; check the path")
-        try:
-            reader = _Reader(path)
-        # The reader trusts the file, so that a damaged one may fail anywhere in it.
-        except (ValueError, IndexError, KeyError, OverflowError, TypeError, MemoryError) as error:
+        self._header = Header(path)
+        self.tensors = self._header.tensors
+        parts = self.get("split.count", 1, kind=int)
+        if parts > 1:
             raise LoadError(
-                f"cannot read {path} as GGUF ({type(error).__name__}: {error}); expected a whole little-endian file of "
-                "version 2 or 3, so download or convert it again"
-            ) from error
-        if reader.endianess.name.lower() != sys.byteorder:
-            raise LoadError(
-                f"{path} is {reader.endianess.name.lower()}-endian and this machine {sys.byteorder}-endian; convert it "
-                "with gguf-convert-endian, which the gguf package brings"
-            )
-        self._fields = reader.fields
-        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
-        if self.get("split.count", 1) > 1:
-            raise LoadError(
-                f"{path} is one of {self.get('split.count', 1)} parts; expected one whole file, so join them with "
-                "llama-gguf-split --merge"
+                f"{path} is one of {parts} parts; expected one whole file, so join them with llama-gguf-split --merge"
             )
         self._check_types()
 
@@ -64,22 +39,55 @@ class GGUFFile:
                 f"supported; expected one of {', '.join(SUPPORTED)}, so quantise the model to one of these"
             )
 
-    def get(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The metadata under ``key``; without a default, a LoadError where there is none."""
-        field = self._fields.get(key)
-        if field is not None:
-            return field.contents()
-        if default is _REQUIRED:
-            raise LoadError(f"{self.path} has no metadata {key}, which its architecture needs; convert it again")
-        return default
+    def get(self, key: str, default: Any = _REQUIRED, *, kind: type | None = None) -> Any:
+        """The metadata under ``key``; without a default, a LoadError where there is none.
+
+        With a ``kind``, a LoadError too where the file has a value of another kind.
+        """
+        field = self._header.fields.get(key)
+        if field is None:
+            if default is _REQUIRED:
+                raise LoadError(f"{self.path} has no metadata {key}, which its architecture needs; convert it again")
+            return default
+        value = self._header.value(field)
+        if kind is not None and type(value) is not kind:
+            raise LoadError(
+                f"{key} of {self.path} is {_short(value)}; expected a value of the kind {kind.__name__}, so convert it "
+                "again"
+            )
+        return value
+
+    def items(self, key: str, kind: type, default: Any = _REQUIRED) -> list[Any]:
+        """The list under ``key``, whose items are of one ``kind``."""
+        values = self.get(key, default, kind=list)
+        if values and type(values[0]) is not kind:  # a file names the kind once for all items
+            raise LoadError(
+                f"{key} of {self.path} begins with {_short(values[0])}; expected items of the kind {kind.__name__}, so "
+                "convert it again"
+            )
+        return values
+
+    def under(self, prefix: str) -> dict[str, Any]:
+        """The single values whose keys begin so, as those of an architecture do."""
+        fields = self._header.fields.items()
+        return {
+            key: self._header.value(field) for key, field in fields if key.startswith(prefix) and field.length is None
+        }
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of a tensor, in NumPy's order: GGUF lists the innermost size first."""
-        return tuple(int(size) for size in reversed(self.tensors[name].shape))
+        return self.tensors[name].shape[::-1]
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, dequantised: float32, or float16 where the file has that."""
         tensor = self.tensors[name]
+        data = self._header.data(tensor)
         if tensor.tensor_type == GGMLQuantizationType.F16:
-            return np.asarray(tensor.data)
-        return gguf.dequantize(tensor.data, tensor.tensor_type)
+            return data.view(np.float16).reshape(self.shape(name))
+        rows = data.reshape(*self.shape(name)[:-1], -1)  # each of whole blocks
+        return gguf.dequantize(rows, tensor.tensor_type).reshape(self.shape(name))
+
+
+def _short(value: Any) -> str:
+    text = repr(value[:4] if isinstance(value, list | str) else value)
+    return f"the {type(value).__name__} {text[:80]}"

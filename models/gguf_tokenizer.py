@@ -1,116 +1,108 @@
 """The tokenizer inside a GGUF file."""
 
-import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from collections.abc import Callable
+from typing import NamedTuple
 
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from . import gguf_byte_bpe
 from .errors import LoadError
 from .gguf_file import GGUFFile
+from .gguf_sentencepiece import sentencepiece
+from .gguf_vocabulary import Kind, Vocabulary, read_vocabulary
 from .tokenizer import Tokenizer
 
-# Token types of GGUF.
-_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
-
-# Texts of control tokens that end an assistant's turn, for files that name only one end token.
-_END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>")
-
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+# Texts of control tokens that end an assistant's turn or its text, for files that name only one end token.
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>")
 
 
-def _bytes(split: str) -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(split), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+class _Way(NamedTuple):
+    """What differs between kinds of tokenizers."""
+
+    build: Callable[[GGUFFile, Vocabulary], tokenizers.Tokenizer]
+    adds_bos: Callable[[GGUFFile], bool]
+    """Whether texts begin with the begin token where the file does not say."""
 
 
-def _gpt2() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
-def _llama3() -> pre_tokenizers.PreTokenizer:
-    return _bytes(rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}")
-
-
-def _qwen2() -> pre_tokenizers.PreTokenizer:
-    return _bytes(rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}")
-
-
-PRE_TOKENIZERS = {"default": _gpt2, "gpt-2": _gpt2, "smollm": _smollm, "llama-bpe": _llama3, "qwen2": _qwen2}
-"""How text is split before bytes are merged, by ``tokenizer.ggml.pre``."""
+KINDS = {"gpt2": _Way(gguf_byte_bpe.byte_bpe, gguf_byte_bpe.adds_bos), "llama": _Way(sentencepiece, lambda file: True)}
+"""By ``tokenizer.ggml.model``: byte-level BPE and SentencePiece."""
 
 
 def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
-    """Byte-level BPE, the ``gpt2`` kind of tokenizer; None where the file has no vocabulary.
+    """None where the file has no vocabulary.
 
     Raises:
         LoadError: for another kind of tokenizer or another way to split text; the message lists those that work.
     """
-    kind = file.get("tokenizer.ggml.model", None)
-    if kind in (None, "none"):
+    kind = file.get("tokenizer.ggml.model", "none", kind=str)
+    if kind == "none":
         return None
-    if kind != "gpt2":
+    if kind not in KINDS:
         raise LoadError(
-            f"{file.path} has a tokenizer of the kind {kind!r}, which is not supported; expected 'gpt2' (byte-level "
-            "BPE), so convert from a Hugging Face directory with a tokenizer.json and load that instead"
+            f"{file.path} has a tokenizer of the kind {kind!r}, which is not supported; expected one of "
+            f"{', '.join(KINDS)}, so load a Hugging Face directory with a tokenizer.json instead"
         )
-    pre = file.get("tokenizer.ggml.pre", "default")
-    if pre not in PRE_TOKENIZERS:
-        raise LoadError(
-            f"{file.path} splits text the way {pre!r}, which is not supported; expected one of "
-            f"{', '.join(PRE_TOKENIZERS)}"
-        )
-    tokens = file.get("tokenizer.ggml.tokens")
-    kinds = file.get("tokenizer.ggml.token_type", [1] * len(tokens))
-    merges = [tuple(merge.split(" ", 1)) for merge in file.get("tokenizer.ggml.merges")]
-    vocab = {token: i for i, token in enumerate(tokens)}
-    try:
-        backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
-    except Exception as error:  # the library raises nothing more exact
-        raise LoadError(f"the vocabulary and merges of {file.path} do not fit ({error}); convert it again") from error
-    if pre == "qwen2":
-        backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = PRE_TOKENIZERS[pre]()
-    backend.decoder = decoders.ByteLevel()
-    backend.add_tokens(
-        [
-            AddedToken(token, special=kind != _USER_DEFINED, normalized=False)
-            for token, kind in zip(tokens, kinds, strict=True)
-            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
-        ]
-    )
-
-    def special(name: str) -> int | None:
-        return file.get(f"tokenizer.ggml.{name}_token_id", None)
-
-    bos = special("bos")
-    if bos is not None and file.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
-        )
-    ends = [special(name) for name in ("eos", "eot", "eom")]
-    ends += [i for i, token in enumerate(tokens) if kinds[i] == _CONTROL and token in _END_OF_TURN]
-    names = {f"{name}_token": tokens[special(name)] for name in ("bos", "eos") if special(name) is not None}
+    way = KINDS[kind]
+    adds_bos = file.get("tokenizer.ggml.add_bos_token", way.adds_bos(file), kind=bool)
+    vocabulary = read_vocabulary(file)
+    backend = way.build(file, vocabulary)
+    backend.add_tokens(_added(vocabulary, strips=kind == "llama" and _is_phi3(file)))
+    special = {name: _special(file, name, vocabulary) for name in ("bos", "eos", "eot", "eom")}
+    bos, eos = special["bos"], special["eos"]
+    around = [
+        bos if adds_bos else None,
+        eos if file.get("tokenizer.ggml.add_eos_token", False, kind=bool) else None,
+    ]
+    if around != [None, None]:
+        backend.post_processor = _around(vocabulary, *around)
+    ends = [special[name] for name in ("eos", "eot", "eom")]
+    ends += [i for i, token in enumerate(vocabulary.tokens) if token in _ENDS and vocabulary.kinds[i] == Kind.CONTROL]
     return Tokenizer(
         backend,
         eos_ids=[i for i in ends if i is not None],
         bos_id=bos,
-        chat_template=file.get("tokenizer.chat_template", None),
-        template_names=names,
+        chat_template=file.get("tokenizer.chat_template", None, kind=str),
+        template_names={
+            f"{name}_token": vocabulary.tokens[i] for name, i in (("bos", bos), ("eos", eos)) if i is not None
+        },
     )
 
 
-def num_tokens(file: GGUFFile) -> int:
-    """Ids below this one stand for text; a converter fills the vocabulary up with unused tokens."""
-    kinds = file.get("tokenizer.ggml.token_type", [])
-    count = len(file.get("tokenizer.ggml.tokens"))
-    while count and count <= len(kinds) and kinds[count - 1] == _UNUSED:
-        count -= 1
-    return count
+def _added(vocabulary: Vocabulary, *, strips: bool) -> list[AddedToken]:
+    """Tokens that are found in a text before it is cut up, control tokens and what the model's makers wished."""
+    return [
+        AddedToken(
+            token, special=kind != Kind.USER_DEFINED, normalized=False, rstrip=strips and token not in _KEEP_SPACE
+        )
+        for token, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True)
+        if kind in (Kind.UNKNOWN, Kind.CONTROL, Kind.USER_DEFINED)
+    ]
+
+
+_KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
+
+
+def _is_phi3(file: GGUFFile) -> bool:
+    """Its special tokens swallow the space after them, which no GGUF key says."""
+    return file.get("general.architecture", "", kind=str) == "phi3"
+
+
+def _special(file: GGUFFile, name: str, vocabulary: Vocabulary) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    found = file.get(key, None)
+    if found is not None and (type(found) is not int or not 0 <= found < len(vocabulary.tokens)):
+        raise LoadError(
+            f"{key} of {file.path} is {found!r}; expected the id of one of its {len(vocabulary.tokens)} tokens, so "
+            "convert it again"
+        )
+    return found
+
+
+def _around(vocabulary: Vocabulary, bos: int | None, eos: int | None) -> processors.TemplateProcessing:
+    """Named, for a template would take the token's own text apart."""
+    ends = {name: i for name, i in (("bos", bos), ("eos", eos)) if i is not None}
+    return processors.TemplateProcessing(
+        single=[part for part in ("bos", "$A", "eos") if part == "$A" or part in ends],
+        special_tokens=[{"id": name, "ids": [i], "tokens": [vocabulary.tokens[i]]} for name, i in ends.items()],
+    )

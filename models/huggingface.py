@@ -1,6 +1,7 @@
 """A directory as Hugging Face lays it out: config.json, safetensors, tokenizer.json and what lies beside it."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ from .tokenizer import Tokenizer
 from .weights import Tensors
 
 _DTYPES = ("F32", "F16", "BF16")
+_MOST_JSON = 1 << 26  # bytes; the index of the largest models has a few million
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """An object from a file of sane size, or a LoadError."""
     try:
+        if path.stat().st_size > _MOST_JSON:
+            raise ValueError(f"it has {path.stat().st_size} bytes, more than {_MOST_JSON}")
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LoadError(f"cannot read {path} ({error}); expected a JSON object") from error
     if not isinstance(value, dict):
         raise LoadError(f"{path} holds a JSON {type(value).__name__}; expected an object")
@@ -43,6 +48,10 @@ def tensors_from_directory(directory: Path) -> Tensors:
                         f"tensor {name} of {path} has the type {view.get_dtype()}, which is not supported; expected "
                         f"one of {', '.join(_DTYPES)}"
                     )
+                if name in file_of:
+                    raise LoadError(
+                        f"tensor {name} is in {file_of[name]} and in {path}; expected it once, so check both"
+                    )
                 file_of[name], shapes[name] = path, tuple(view.get_shape())
 
     def read(name: str) -> np.ndarray:
@@ -60,7 +69,7 @@ def _safetensors(directory: Path) -> list[Path]:
         shards = read_json(index).get("weight_map")
         if not isinstance(shards, dict):
             raise LoadError(f"{index} has no weight_map; expected the shard of each tensor")
-        paths = [directory / name for name in sorted(set(shards.values()))]
+        paths = [directory / name for name in _shard_names(shards.values(), index)]
         missing = [path.name for path in paths if not path.exists()]
         if missing:
             raise LoadError(f"{directory} lacks {', '.join(missing)}, which {index.name} lists; download all shards")
@@ -72,6 +81,18 @@ def _safetensors(directory: Path) -> list[Path]:
             "opened; expected model.safetensors, so convert it (save_pretrained writes safetensors)"
         )
     raise LoadError(f"{directory} has no weights; expected model.safetensors or {index.name} and its shards")
+
+
+def _shard_names(values: Iterable[Any], index: Path) -> list[str]:
+    """The files that an index names, which may lie nowhere but beside it; what they link to is up to the user."""
+    names = list(dict.fromkeys(name if isinstance(name, str) else repr(name) for name in values))
+    for name in names:
+        if not name.endswith(".safetensors") or {"/", "\\", "\0", ":"} & set(name):
+            raise LoadError(
+                f"{index} lists the shard {name[:200]!r}; expected the plain name of a .safetensors file beside it, so "
+                "download it again from a source that you trust"
+            )
+    return sorted(names)
 
 
 def _open(path: Path) -> safe_open:
@@ -93,36 +114,63 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
     except Exception as error:  # the library raises nothing more exact
         raise LoadError(f"cannot read {path} as a tokenizer ({error}); download it again") from error
     settings = _optional_json(directory / "tokenizer_config.json")
-    names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    names = {key: _content(settings, key, directory) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     names = {key: token for key, token in names.items() if token is not None}
+    id_of = {key: backend.token_to_id(token) for key, token in names.items()}
 
-    ends: list[int] = []
-    for source in (_optional_json(directory / "generation_config.json"), config):
-        value = source.get("eos_token_id")
-        ends += value if isinstance(value, list) else [] if value is None else [value]
-    for token in (names.get("eos_token"),):
-        found = None if token is None else backend.token_to_id(token)
-        ends += [] if found is None else [found]
-    bos = names.get("bos_token")
+    ends = [
+        end
+        for file, source in (
+            ("generation_config.json", _optional_json(directory / "generation_config.json")),
+            ("config.json", config),
+        )
+        for end in _ids(source, "eos_token_id", directory / file)
+    ]
+    begins = _ids(config, "bos_token_id", directory / "config.json")[:1]
     return Tokenizer(
         backend,
-        eos_ids=ends,
-        bos_id=config.get("bos_token_id") if bos is None else backend.token_to_id(bos),
+        eos_ids=[*ends, *(i for i in [id_of.get("eos_token")] if i is not None)],
+        bos_id=id_of["bos_token"] if "bos_token" in id_of else next(iter(begins), None),
         chat_template=_chat_template(directory, settings),
         template_names=names,
     )
 
 
-def _content(token: Any) -> str | None:
+def _ids(source: dict[str, Any], key: str, path: Path) -> list[int]:
+    """One token id, a list of them, or none: files write it in either way."""
+    value = source.get(key)
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    wrong = [i for i in ids if type(i) is not int or not 0 <= i < 2**31]
+    if wrong:
+        raise LoadError(f"{key} of {path} has {wrong[0]!r}; expected a token id or a list of them, so correct it")
+    return ids
+
+
+def _content(settings: dict[str, Any], key: str, directory: Path) -> str | None:
     """A special token is written as its text, or as an object that holds it."""
-    return token.get("content") if isinstance(token, dict) else token
+    token = settings.get(key)
+    text = token.get("content") if isinstance(token, dict) else token
+    if text is not None and not isinstance(text, str):
+        raise LoadError(
+            f"{key} in {directory / 'tokenizer_config.json'} is {text!r}; expected a text, or an object with content"
+        )
+    return text
 
 
 def _chat_template(directory: Path, settings: dict[str, Any]) -> str | None:
+    """From a file of its own, or from tokenizer_config.json: alone, or the default one of several by name."""
     path = directory / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise LoadError(f"cannot read {path} ({error}); expected a text file, so download it again") from error
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several templates by name
-        return {entry["name"]: entry["template"] for entry in template}.get("default")
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    if template is not None and not isinstance(template, str):
+        raise LoadError(
+            f"chat_template in {directory / 'tokenizer_config.json'} is a {type(template).__name__}; expected a text, "
+            "or a list of objects with name and template"
+        )
     return template

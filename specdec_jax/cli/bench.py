@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..models import load
+from ..models import load, resolve
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, requests
-from .drafting import check_vocabulary
+from .drafting import load_draft
 from .options import parse
 from .prompts import SHIPPED, from_file
 
@@ -83,10 +83,7 @@ def main(args: Sequence[str]) -> int:
     )
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
-    draft = None
-    if options.draft != "ngram":
-        draft = load(options.draft)
-        check_vocabulary(target, draft)
+    draft = None if options.draft == "ngram" else load_draft(options.draft, target)
     found = bench.measure(
         target,
         draft,
@@ -106,11 +103,11 @@ def main(args: Sequence[str]) -> int:
 def _others(options: Options, eos_tokens: Sequence[int]):
     if not options.transformers:
         return {}
-    from ..bench.huggingface import transformers_contestants, weights_of
+    from ..bench.huggingface import transformers_contestants
 
     try:
         return transformers_contestants(
-            weights_of(options.target),
+            resolve(options.target).path,
             eos_tokens=eos_tokens,
             draft_length=options.draft_length,
             threads=options.threads,

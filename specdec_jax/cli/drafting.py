@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from .._typing import PyTree
 from ..drafters import Drafter, draft_model, ngram
-from ..models import Loaded, load
+from ..models import Loaded, load, pair
 from . import UserError
 
 _NGRAM = ngram()  # one for the process: a drafter is static, so another would compile anew
@@ -23,29 +23,14 @@ def make(name: str, target: Loaded) -> Drafting:
         return Drafting(None, None)
     if name == "ngram":
         return Drafting(_NGRAM, None)
-    draft = load(name)
-    check_vocabulary(target, draft)
+    draft = load_draft(name, target)
     return Drafting(draft_model(draft.model), draft.params)
 
 
-def check_vocabulary(target: Loaded, draft: Loaded) -> None:
-    """Raise UserError unless every token id means the same to both models."""
-    advice = "expected the same vocabulary: draft with a model of the target's family, or with ngram"
-    if target.tokenizer is not None and draft.tokenizer is not None:
-        ours, theirs = target.tokenizer.vocab(), draft.tokenizer.vocab()
-        for token, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-            if one != other:
-                raise UserError(
-                    f"token {token} is {one!r} to the target {target.name} but {other!r} to the draft {draft.name}; "
-                    + advice
-                )
-        if len(ours) != len(theirs):
-            raise UserError(
-                f"the target {target.name} has {len(ours)} tokens but the draft {draft.name} has {len(theirs)}; "
-                + advice
-            )
-    if target.model.vocab_size != draft.model.vocab_size:
-        raise UserError(
-            f"the logits of the target {target.name} are {target.model.vocab_size} wide and those of the draft "
-            f"{draft.name} {draft.model.vocab_size}; {advice}"
-        )
+def load_draft(name: str, target: Loaded) -> Loaded:
+    """A model that can draft for the target; UserError where a token does not mean the same to both."""
+    draft = load(name)
+    try:
+        return pair(target, draft)
+    except ValueError as error:
+        raise UserError(str(error)) from error

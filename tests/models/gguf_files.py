@@ -64,6 +64,21 @@ def quantise(array: np.ndarray, kind: str, seed: int) -> tuple[np.ndarray, np.nd
     return stored, gguf.dequantize(stored, quant)
 
 
+def write_metadata(path: Path, metadata: dict[str, Any], architecture: str = "llama") -> None:
+    """Write a file without tensors."""
+    writer = gguf.GGUFWriter(path, architecture)
+    _add(writer, metadata)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def _add(writer: gguf.GGUFWriter, metadata: dict[str, Any]) -> None:
+    for key, value in metadata.items():
+        add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, list: writer.add_array}
+        add[type(value)](key, value)
+
+
 def write_gguf(
     path: Path,
     network: PreTrainedModel,
@@ -92,9 +107,7 @@ def write_gguf(
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    for key, value in (metadata or {}).items():
-        add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, list: writer.add_array}
-        add[type(value)](key, value)
+    _add(writer, metadata or {})
     state = network.state_dict()
     if config.tie_word_embeddings:
         state.pop("lm_head.weight")

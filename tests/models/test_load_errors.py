@@ -219,7 +219,10 @@ def test_unsupported_gguf_architecture(oracle, tmp_path):
         ({"llama.expert_count": 8}, "a mixture of 8 experts, which is not supported"),
         ({"llama.rope.scaling.type": "yarn"}, "the rope scaling 'yarn', which is not supported"),
         ({"split.count": 3}, "one of 3 parts; expected one whole file, so join them with llama-gguf-split --merge"),
-        ({"tokenizer.ggml.model": "bert"}, "a tokenizer of the kind 'bert', which is not supported; expected 'gpt2'"),
+        (
+            {"tokenizer.ggml.model": "bert"},
+            "a tokenizer of the kind 'bert', which is not supported; expected one of gpt2, llama",
+        ),
         (
             {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "tekken"},
             "splits text the way 'tekken', which is not supported; expected one of default, gpt-2",

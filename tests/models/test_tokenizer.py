@@ -12,7 +12,7 @@ from transformers.convert_slow_tokenizer import Qwen2Converter, TikTokenConverte
 
 from specdec_jax.models import load
 from specdec_jax.models.gguf_file import GGUFFile
-from specdec_jax.models.gguf_tokenizer import num_tokens, tokenizer_from_gguf
+from specdec_jax.models.gguf_tokenizer import tokenizer_from_gguf
 
 TEXTS = [
     "The quick brown fox can't, won't and shouldn't've jumped; THEY'LL SEE.",
@@ -131,7 +131,9 @@ def test_unused_ids_are_padding(tmp_path, from_gguf, full_pass, random_tokens):
         "tokenizer.ggml.token_type": [1, 1, 1, 5, 1, 1, 1, 1, 5, 5],
         "tokenizer.ggml.merges": ["a b"],
     }
-    assert num_tokens(from_gguf(metadata)) == 8
+    tokenizer = tokenizer_from_gguf(from_gguf(metadata))
+    assert tokenizer is not None
+    assert tokenizer.vocab_size == 8
     loaded = load(tmp_path / "model.gguf")
     logits = full_pass(loaded.model, loaded.params, random_tokens)
     assert np.isneginf(logits[:, :, 8:]).all()
@@ -188,6 +190,33 @@ def test_template_in_the_tokenizer_config(folder):
         tokenizer = load(folder).tokenizer
         assert tokenizer is not None
         assert tokenizer.apply_chat_template([]) == text
+
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "fox"},
+    {"role": "assistant", "content": "quick"},
+    {"role": "user", "content": " why? "},
+]
+CHATML = """{%- if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nDefault<|im_end|>\n' }}{% endif %}
+{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim + '<|im_end|>' + '\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+@pytest.mark.parametrize("messages", [CHAT, CHAT[1:]], ids=["system prompt", "none"])
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_a_conversation_is_the_same_from_both_kinds_of_file(messages, add_generation_prompt, folder, from_gguf):
+    (folder / "chat_template.jinja").write_text(CHATML)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    metadata = vocabulary(trained("qwen2"), "qwen2", chat_template=CHATML)
+    want = theirs.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)["input_ids"]
+    assert want.count(2) == len(messages) + (messages[0]["role"] != "system"), "the turns end with an end token"
+    for ours in (load(folder).tokenizer, tokenizer_from_gguf(from_gguf(metadata))):
+        assert ours is not None
+        assert ours.encode_chat(messages, add_generation_prompt=add_generation_prompt) == want
+        text = ours.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
+        assert text.endswith("<|im_start|>assistant\n") == add_generation_prompt
+        assert text.startswith("<|im_start|>system\n" + ("Be brief." if messages is CHAT else "Default"))
 
 
 def test_no_tokenizer(folder):

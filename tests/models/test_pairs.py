@@ -1,0 +1,123 @@
+"""A target and a draft with one tokenizer work whatever the padding of their logits; other pairs are refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tokenizers
+
+import specdec_jax as sd
+from specdec_jax import models
+from specdec_jax.models import Loaded, Tokenizer
+from specdec_jax.verify import RULES
+
+TOKENS = 40
+
+
+def shape(width: int) -> models.LlamaConfig:
+    return models.LlamaConfig(
+        vocab_size=width,
+        width=16,
+        mlp_width=24,
+        num_layers=1,
+        num_heads=2,
+        num_kv_heads=1,
+        head_size=8,
+        max_positions=64,
+    )
+
+
+def tokenizer_of(tokens: list[str]) -> Tokenizer:
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    return Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=tokens[0])), eos_ids=())
+
+
+WORDS = [f"w{i}" for i in range(TOKENS)]
+
+
+def tiny(width: int, *, noise: float = 0.0, tokens: list[str] | None = WORDS) -> Loaded:
+    """A model of so many logits, whose padding would win many a draw if it were not held down."""
+    params = models.init_params(shape(TOKENS), jax.random.key(0), dtype=jnp.float32)
+    rng = np.random.default_rng(0)
+    for part in ("embedding", "head"):
+        weight = np.asarray(params[part]["weight"])
+        weight = 4 * weight * (1 + noise * rng.normal(size=weight.shape))
+        padding = [(0, width - TOKENS if size == TOKENS else 0) for size in weight.shape]
+        params[part]["weight"] = jnp.asarray(np.pad(weight, padding, constant_values=3), jnp.float32)
+    model = models.model_from_config(shape(width), dtype=jnp.float32, num_tokens=TOKENS)
+    tokenizer = None if tokens is None else tokenizer_of(tokens)
+    return Loaded(model, params, tokenizer, shape(width), f"model of {width}")
+
+
+def answers(target: Loaded, draft: Loaded, rule: str) -> sd.Generation:
+    draft = models.pair(target, draft)
+    return sd.generate(
+        target.model,
+        target.params,
+        sd.draft_model(draft.model),
+        draft.params,
+        np.random.default_rng(0).integers(0, TOKENS, (3, 5)),
+        [5, 2, 3],
+        key=jax.random.key(3),
+        sampling=sd.SamplingParams(temperature=0.0 if rule == "greedy" else 0.9),
+        config=sd.GenerateConfig(capacity=32, draft_length=2, rule=rule),
+        max_new_tokens=20,
+    )
+
+
+@pytest.mark.parametrize(("rule", "widths"), list(zip(RULES, [(64, 48), (48, 64)] * 2, strict=True)))
+def test_padding_changes_nothing(rule, widths):
+    """Neither the target's nor the draft's, be it more or less than the target's."""
+    want = answers(tiny(TOKENS), tiny(TOKENS, noise=0.3), rule)
+    assert int(want.stats.accepted.sum()) > 0
+    got = answers(tiny(widths[0]), tiny(widths[1], noise=0.3), rule)
+    np.testing.assert_array_equal(got.tokens, want.tokens)
+    np.testing.assert_array_equal(got.stats.accepted_at, want.stats.accepted_at)
+    assert int(got.tokens.max()) < TOKENS
+
+
+@pytest.mark.parametrize("width", [40, 44, 52])
+def test_logits_of_a_fitted_draft(width):
+    target, draft = tiny(width), tiny(44, noise=0.3)
+    fitted = models.pair(target, draft)
+    tokens, start = jnp.asarray([[3, 1, 4]]), jnp.zeros(1, jnp.int32)
+    before = draft.model.apply(draft.params, tokens, draft.model.init_cache(1, 8), start)[0]
+    after = fitted.model.apply(fitted.params, tokens, fitted.model.init_cache(1, 8), start)[0]
+    assert after.shape == (1, 3, width)
+    assert fitted.model.vocab_size == width
+    np.testing.assert_array_equal(after[:, :, :TOKENS], before[:, :, :TOKENS])
+    assert np.isneginf(after[:, :, TOKENS:]).all()
+    assert models.pair(target, draft).model is fitted.model, "or it would compile anew"
+    assert (fitted.model is draft.model) == (width == 44)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({7: "X"}, "token 7 is 'w7' to the target model of 44 but 'X' to the draft model of 48; expected the same"),
+        ({7: "X", 3: "Y"}, "token 3 is 'w3' to the target model of 44 but 'Y' to"),
+        ({40: "more"}, "token 40 is no token to the target model of 44 but 'more' to the draft"),
+        ({39: None}, "token 39 is 'w39' to the target model of 44 but no token to the draft"),
+    ],
+)
+def test_the_first_token_that_differs_is_named(change, message):
+    words = dict(enumerate(WORDS)) | change
+    target = tiny(44)
+    draft = tiny(48, tokens=[word for word in words.values() if word is not None])
+    for check in (models.check_pair, models.pair):
+        with pytest.raises(ValueError, match=message):
+            check(target, draft)
+
+
+def test_spaces_are_spelt_in_two_ways():
+    """GGUF and Hugging Face files of one model differ there."""
+    target = tiny(44, tokens=["\u2581\u2581", *WORDS[1:]])
+    models.check_pair(target, tiny(44, tokens=["  ", *WORDS[1:]]))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(None, WORDS), (WORDS, None), (None, None)])
+def test_without_a_tokenizer_the_widths_decide(ours, theirs):
+    target = tiny(44, tokens=ours)
+    models.check_pair(target, tiny(44, tokens=theirs))
+    with pytest.raises(ValueError, match=r"logits of the target model of 44 are 44 wide and those of the draft .* 48"):
+        models.check_pair(target, tiny(48, tokens=theirs))
