@@ -58,7 +58,7 @@ def test_values_reach_the_librarys_classes():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("a --temperature -1", "temperature is -1.0; expected temperature >= 0"),
+        ("a --temperature -1", "temperature is -1.0; expected temperature from 0"),
         ("a --temperature nan", "temperature is nan"),
         ("a --temperature warm", "could not convert string to float"),
         ("a --top-p 0", "top_p is 0.0; expected top_p in (0, 1]"),
