@@ -1,16 +1,26 @@
 """specdec_jax.models: Flax NNX language models, their weights and their tokenizers."""
 
 from .errors import LoadError
+from .gemma3 import Gemma3Config
+from .gpt2 import GPT2Config
 from .language_model import TextModel, init_params, model_from_config, text_model_from_config
 from .llama import LlamaConfig
 from .load import NAMES, Loaded, load
+from .phi3 import Phi3Config
+from .qwen2 import Qwen2Config
+from .qwen3 import Qwen3Config
 from .tokenizer import TextStream, Tokenizer
 
 __all__ = [
     "NAMES",
+    "GPT2Config",
+    "Gemma3Config",
     "LlamaConfig",
     "LoadError",
     "Loaded",
+    "Phi3Config",
+    "Qwen2Config",
+    "Qwen3Config",
     "TextModel",
     "TextStream",
     "Tokenizer",

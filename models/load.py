@@ -13,16 +13,17 @@ from jax.typing import DTypeLike
 from specdec_jax._typing import PyTree
 from specdec_jax.lm import LanguageModel
 
+from .config import DecoderConfig
 from .errors import LoadError
+from .family import Family
 from .gguf_file import GGUFFile
 from .gguf_tokenizer import num_tokens, tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
 from .language_model import default_dtype, model_from_config
-from .llama import LlamaConfig
-from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, Family, family_of
+from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, family_of
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
-from .weights import Tensors
+from .weights import Tensors, assemble
 
 
 class Packaged(NamedTuple):
@@ -45,7 +46,7 @@ class Loaded(NamedTuple):
     """Nested dicts of arrays."""
     tokenizer: Tokenizer | None
     """None for a directory without tokenizer.json, or a GGUF file without a vocabulary."""
-    config: LlamaConfig
+    config: DecoderConfig
     name: str
     """The short name, or the last part of the path."""
 
@@ -80,7 +81,8 @@ def load(
             "most that many, so check that both belong to the same model"
         )
     model = model_from_config(config, dtype=dtype, layers=layers, hidden_layers=hidden_layers, num_tokens=tokens)
-    params = contents.family.params(config, contents.tensors, resolve(layers) == "stacked", dtype)
+    spec = contents.family.spec(config)
+    params = assemble(spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
     return Loaded(model, params, contents.tokenizer, config, name)
 
 
@@ -88,7 +90,7 @@ class _Contents(NamedTuple):
     """What a file or directory holds, before its tensors are read."""
 
     family: Family
-    config: LlamaConfig
+    config: DecoderConfig
     tensors: Tensors
     tokenizer: Tokenizer | None
     num_tokens: int | None
@@ -117,7 +119,8 @@ def _directory(path: Path) -> _Contents:
         config = family.config_from_hf(raw)
     tokenizer = tokenizer_from_directory(path, raw)
     tokens = None if tokenizer is None else tokenizer.vocab_size
-    return _Contents(family, config, tensors_from_directory(path), tokenizer, tokens)
+    tensors = family.tensors_from_hf(tensors_from_directory(path))
+    return _Contents(family, config, tensors, tokenizer, tokens)
 
 
 @contextlib.contextmanager
