@@ -1,5 +1,6 @@
 """specdec_jax.models: Flax NNX language models, their weights and their tokenizers."""
 
+from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .errors import LoadError
 from .gemma3 import Gemma3Config
 from .gpt2 import GPT2Config
@@ -9,10 +10,12 @@ from .load import NAMES, Loaded, load
 from .phi3 import Phi3Config
 from .qwen2 import Qwen2Config
 from .qwen3 import Qwen3Config
+from .save import save
 from .tokenizer import TextStream, Tokenizer
 
 __all__ = [
     "NAMES",
+    "Checkpoint",
     "GPT2Config",
     "Gemma3Config",
     "LlamaConfig",
@@ -26,6 +29,9 @@ __all__ = [
     "Tokenizer",
     "init_params",
     "load",
+    "load_checkpoint",
     "model_from_config",
+    "save",
+    "save_checkpoint",
     "text_model_from_config",
 ]

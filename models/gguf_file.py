@@ -1,5 +1,6 @@
 """A GGUF file: its metadata and its tensors, dequantised one at a time."""
 
+import mmap
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ _REQUIRED = object()
 class _Reader(gguf.GGUFReader):
     """The library slices its memory map several times a string, and slicing a plain array takes a third of the time."""
 
+    map: mmap.mmap | None = None
+
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "data":
+            self.map = getattr(value, "_mmap", None)
         super().__setattr__(name, np.asarray(value) if name == "data" else value)
 
 
@@ -47,6 +52,7 @@ class GGUFFile:
                 "with gguf-convert-endian, which the gguf package brings"
             )
         self._fields = reader.fields
+        self._map = reader.map
         self.tensors = {tensor.name: tensor for tensor in reader.tensors}
         if self.get("split.count", 1) > 1:
             raise LoadError(
@@ -79,7 +85,13 @@ class GGUFFile:
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, dequantised: float32, or float16 where the file has that."""
+        self._forget()
         tensor = self.tensors[name]
         if tensor.tensor_type == GGMLQuantizationType.F16:
             return np.asarray(tensor.data)
         return gguf.dequantize(tensor.data, tensor.tensor_type)
+
+    def _forget(self) -> None:
+        """Let go of the pages read so far, which would count as memory of this process until another needs it."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
