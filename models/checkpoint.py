@@ -77,6 +77,7 @@ def load_checkpoint(
 
     Raises:
         LoadError: it is no checkpoint of this project, or a damaged one.
+        ValueError: the shardings do not fit the parameters.
     """
     directory = Path(directory).resolve()
     config, layers, written = _settings(directory)
@@ -87,9 +88,12 @@ def load_checkpoint(
     if isinstance(shardings, Sharding):
         one = shardings
         shardings = jax.tree.map(lambda _: one, abstract)
-    target = jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), abstract, shardings
-    )
+
+    def shard(leaf: jax.ShapeDtypeStruct, sharding: Sharding) -> jax.ShapeDtypeStruct:
+        sharding.shard_shape(leaf.shape)  # a sharding that does not fit is no fault of the file
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    target = jax.tree.map(shard, abstract, shardings)
     import orbax.checkpoint as ocp
 
     try:

@@ -13,6 +13,7 @@ from jax.typing import DTypeLike
 from specdec_jax._typing import PyTree
 from specdec_jax.lm import LanguageModel
 
+from .checkpoint import SETTINGS, load_checkpoint
 from .config import DecoderConfig
 from .errors import LoadError
 from .family import Family
@@ -61,8 +62,8 @@ def load(
     """Load a model with its weights and its tokenizer.
 
     Args:
-        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, or one of
-            `NAMES`.
+        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, what
+            `save_checkpoint` wrote, or one of `NAMES`.
         dtype: of parameters and cache, float32 or bfloat16; by default float32 on CPU, bfloat16 on accelerators.
         layers: how layers are held and run, see `stack.Layout`.
         hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
@@ -73,6 +74,8 @@ def load(
     """
     path, name = _resolve(path_or_name)
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    if (path / SETTINGS).exists():
+        return _checkpoint(path, name, dtype, layers, hidden_layers)
     contents = _directory(path) if path.is_dir() else _gguf(path)
     config, tokens = contents.config, contents.num_tokens
     if tokens is not None and tokens > config.vocab_size:
@@ -84,6 +87,19 @@ def load(
     spec = contents.family.spec(config)
     params = assemble(spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
     return Loaded(model, params, contents.tokenizer, config, name)
+
+
+def _checkpoint(
+    path: Path, name: str, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...] | None
+) -> Loaded:
+    """On one device; `load_checkpoint` takes shardings."""
+    tokenizer = tokenizer_from_directory(path, {})
+    config, params, written = load_checkpoint(path, dtype=dtype)
+    if layers not in ("auto", written):
+        raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
+    tokens = None if tokenizer is None else tokenizer.vocab_size
+    model = model_from_config(config, dtype=dtype, layers=written, hidden_layers=hidden_layers, num_tokens=tokens)
+    return Loaded(model, params, tokenizer, config, name)
 
 
 class _Contents(NamedTuple):

@@ -74,12 +74,12 @@ def save(
 
 def _tokens(tokenizer: Tokenizer | None) -> dict[str, Any]:
     """The special tokens as config.json and generation_config.json have them."""
-    if tokenizer is None:
-        return {}
-    ends = list(tokenizer.eos_ids)
+    ends = [] if tokenizer is None else list(tokenizer.eos_ids)
     return {
-        "bos_token_id": tokenizer.bos_id,
+        "bos_token_id": None if tokenizer is None else tokenizer.bos_id,
         "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
+        # Said to be none, for transformers' own default may lie outside of the vocabulary.
+        "pad_token_id": None,
     }
 
 
