@@ -35,7 +35,7 @@ class Options:
     """
 
     source: Positional[Annotated[str, arg(metavar="SOURCE")]]
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, or smollm2-135m."""
     destination: Positional[Annotated[Path, arg(metavar="DEST")]]
     """The directory to write; it must be empty or not exist."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -48,8 +48,7 @@ def main(args: Sequence[str]) -> int:
     destination = options.destination
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise UserError(f"{destination} exists and is not an empty directory; expected a new one, so name another")
-    # Unrolled, one layer's tensors are those of the file.
-    loaded = load(options.source, dtype=options.dtype, layers="unrolled")
+    loaded = load(options.source, dtype=options.dtype)
     source = Path(options.source)
     is_directory = source.is_dir()
 

@@ -25,6 +25,16 @@ def test_a_directory_becomes_another(dtype, tiny, tmp_path):
     assert json.loads((tmp_path / "empty" / "config.json").read_text())["dtype"] == dtype
 
 
+@pytest.mark.parametrize("layers", ["stacked", "unrolled"])
+def test_a_checkpoint_becomes_a_directory(layers, tiny, tmp_path):
+    want = models.load(tiny, dtype=jnp.float32, layers=layers)
+    models.save_checkpoint(tmp_path / "checkpoint", want.config, want.params)
+    assert main(["convert", str(tmp_path / "checkpoint"), str(tmp_path / "out")]) == 0
+    got = models.load(tmp_path / "out", dtype=jnp.float32, layers=layers)
+    assert got.config == want.config
+    assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), got.params, want.params)))
+
+
 @pytest.mark.heavy
 def test_a_gguf_file_becomes_a_directory(tmp_path, smollm2):
     assert main(["convert", "smollm2-135m", str(tmp_path / "out"), "--dtype", "bfloat16"]) == 0

@@ -106,7 +106,7 @@ ONE_A_FAMILY = ["qwen2 with windows", "qwen3", "gemma3", "mistral", "phi3 with a
 def make(case: Case, seed: int = 0) -> Any:
     """Every parameter differs from what a fresh one has, biases and norms too."""
     torch.manual_seed(seed)
-    settings = case.settings | {"attn_implementation": "eager"}
+    settings: dict[str, Any] = case.settings | {"attn_implementation": "eager"}
     network = case.model(case.config(**settings)).eval()
     with torch.no_grad():
         for name, value in network.named_parameters():

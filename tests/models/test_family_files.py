@@ -255,6 +255,22 @@ def test_the_text_of_a_model_that_also_sees(tmp_path, oracle_logits, random_toke
         models.load(tmp_path)
 
 
+def test_gemma_settings_of_transformers_4(tmp_path):
+    """Older files give the two bases apart, and a number in place of the layers' types."""
+    make(CASES["gemma3"]).save_pretrained(tmp_path)
+    want = models.load(tmp_path).config
+    path = tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    ropes = settings.pop("rope_parameters")
+    settings["rope_theta"] = ropes["full_attention"].pop("rope_theta")
+    settings["rope_scaling"] = ropes["full_attention"]
+    settings["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"]
+    del settings["layer_types"]
+    path.write_text(json.dumps(settings))
+    assert settings["sliding_window_pattern"] == 3
+    assert models.load(tmp_path).config == want
+
+
 def test_the_first_gpt2_has_no_prefix_and_stores_its_masks(tmp_path, oracle_logits, random_tokens):
     network = make(CASES["gpt2"])
     network.save_pretrained(tmp_path)
