@@ -13,6 +13,7 @@ from .errors import LoadError
 from .leaves import Leaf, Spec
 
 _MOST_LISTED = 8
+_ALIGNMENT = 64
 
 Read = Callable[[str], np.ndarray]
 
@@ -75,7 +76,7 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
     check_tensors(tensors, expected, ignored)
 
     def whole(leaf: Leaf) -> np.ndarray:
-        return leaf.join([tensors.read(name) for name in leaf.parts])
+        return _copied(leaf.join([tensors.read(name) for name in leaf.parts]), dtype)
 
     def of_layer(leaf: Leaf, index: int) -> np.ndarray:
         return leaf.join([tensors.read(spec.name(part, index)) for part in leaf.parts])
@@ -84,7 +85,7 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
         buffer = None
         for index in range(spec.num_layers):
             array = of_layer(leaf, index)
-            buffer = np.empty((spec.num_layers, *array.shape), dtype) if buffer is None else buffer
+            buffer = _aligned((spec.num_layers, *array.shape), dtype) if buffer is None else buffer
             buffer[index] = array
         assert buffer is not None, "a model has layers"
         return buffer
@@ -98,13 +99,33 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
             jobs.append((size, ("layers", *leaf.path), lambda leaf=leaf: of_all_layers(leaf)))
         else:
             jobs += [
-                (_size(leaf), ("layers", index, *leaf.path), lambda leaf=leaf, index=index: of_layer(leaf, index))
+                (
+                    _size(leaf),
+                    ("layers", index, *leaf.path),
+                    lambda leaf=leaf, index=index: _copied(of_layer(leaf, index), dtype),
+                )
                 for index in range(spec.num_layers)
             ]
     params: dict[Any, Any] = {}
     for _, path, make in sorted(jobs, key=lambda job: -job[0]):
-        _put(params, path, jnp.asarray(np.asarray(make(), dtype)))
+        # On the CPU the buffer, which nobody else has, becomes the array; jnp.asarray would hold three of them.
+        _put(params, path, jax.device_put(make(), may_alias=True))
     return params
+
+
+def _aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
+    """An empty buffer that starts where XLA:CPU wants arrays to start, or it would copy it."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _copied(array: np.ndarray, dtype: jnp.dtype) -> np.ndarray:
+    """The values in a buffer of their own: what is read may be a view of the file."""
+    buffer = _aligned(array.shape, dtype)
+    buffer[...] = array
+    return buffer
 
 
 def _size(leaf: Leaf) -> int:
