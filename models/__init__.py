@@ -1,27 +1,43 @@
 """specdec_jax.models: Flax NNX language models, their weights and their tokenizers."""
 
+from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .errors import LoadError
+from .gemma3 import Gemma3Config
+from .gpt2 import GPT2Config
 from .language_model import TextModel, init_params, model_from_config, text_model_from_config
 from .llama import LlamaConfig
 from .load import Loaded, load
 from .names import NAMES, Place, resolve
 from .pairs import check_pair, pair
+from .phi3 import Phi3Config
+from .qwen2 import Qwen2Config
+from .qwen3 import Qwen3Config
+from .save import save
 from .tokenizer import TextStream, Tokenizer
 
 __all__ = [
     "NAMES",
+    "Checkpoint",
+    "GPT2Config",
+    "Gemma3Config",
     "LlamaConfig",
     "LoadError",
     "Loaded",
+    "Phi3Config",
     "Place",
+    "Qwen2Config",
+    "Qwen3Config",
     "TextModel",
     "TextStream",
     "Tokenizer",
     "check_pair",
     "init_params",
     "load",
+    "load_checkpoint",
     "model_from_config",
     "pair",
     "resolve",
+    "save",
+    "save_checkpoint",
     "text_model_from_config",
 ]

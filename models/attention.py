@@ -51,10 +51,12 @@ def attend_all(
     k: Float[Array, "B T G H"],
     v: Float[Array, "B T G H"],
     mask: Bool[Array, "B T T"],
+    *,
+    scale: float,
 ) -> Float[Array, "B T G R H"]:
     """Softmax attention of tokens over each other, scores and softmax in float32."""
     B, T, G, R, H = q.shape
-    mixed = jax.nn.dot_product_attention(q.reshape(B, T, G * R, H), k, v, mask=mask[:, None])
+    mixed = jax.nn.dot_product_attention(q.reshape(B, T, G * R, H), k, v, mask=mask[:, None], scale=scale)
     return mixed.reshape(B, T, G, R, H)
 
 
@@ -78,7 +80,7 @@ def write(
 
 
 def attend(
-    q: Float[Array, "B T G R H"], cache: KVCache, layer: Int[Array, ""] | int, seen: Visible
+    q: Float[Array, "B T G R H"], cache: KVCache, layer: Int[Array, ""] | int, seen: Visible, *, scale: float
 ) -> Float[Array, "B T G R H"]:
     """Softmax attention of R query heads a kv head, scores and softmax in float32; masked slots weigh exactly 0.
 
@@ -100,7 +102,7 @@ def attend(
         )
         mask = lax.dynamic_slice_in_dim(seen.mask, first, size, axis=2)
         mask &= (first + jnp.arange(size, dtype=jnp.int32) >= index * size)[None, None]
-        scores = jnp.einsum("bgrh,bgsh->bgrs", rows, keys, preferred_element_type=jnp.float32) * H**-0.5
+        scores = jnp.einsum("bgrh,bgsh->bgrs", rows, keys, preferred_element_type=jnp.float32) * scale
         scores = jnp.where(mask[:, None, :, None], scores.reshape(B, G, T, R, size), -jnp.inf)
         scores = scores.reshape(B, G, T * R, size)
 

@@ -17,10 +17,12 @@ from specdec_jax._typing import Array, Float, Int, PRNGKeyArray, PyTree
 from specdec_jax.cache import KVCache, init_cache
 from specdec_jax.lm import FeatureModel
 
-from . import rope
 from .attention import attend, visible, write
+from .family import Build
+from .gated import gated_block
 from .layers import Linear, RMSNorm, linear
-from .llama import Layer, LlamaConfig
+from .llama import LlamaConfig
+from .rope import Rope
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +58,8 @@ class FeatureHead(nnx.Module):
         self.feature_norm = RMSNorm(D, eps=eps, dtype=dtype)
         self.token_norm = RMSNorm(config.hidden_width, eps=eps, dtype=dtype)
         self.mixing = Linear(D + config.hidden_width, (D,), dtype=dtype, rngs=rngs)
-        self.layers = nnx.List(
-            [Layer(config.layer, stack=(), dtype=dtype, rngs=rngs) for _ in range(config.layer.num_layers)]
-        )
+        build = Build("unrolled", dtype, rngs)
+        self.layers = nnx.List([gated_block(config.layer, build, ()) for _ in range(config.layer.num_layers)])
         self.norm = RMSNorm(D, eps=eps, dtype=dtype)
         self.head = Linear(D, (config.draft_vocab_size,), dtype=dtype, rngs=rngs)
 
@@ -74,9 +75,9 @@ class FeatureHead(nnx.Module):
         attend_with: Callable[..., tuple[Array, PyTree]],
         memory: PyTree,
     ) -> tuple[Float[Array, "B T D"], PyTree]:
-        """Pairs to features; ``attend_with(index, memory, q, k, v) -> (mixed, memory)`` for each layer."""
+        """Pairs to features; ``attend_with(index, memory, q, k, v, scale) -> (mixed, memory)`` a layer."""
         config = self.config.layer
-        rotary = rope.tables(positions, rope.frequencies(config.head_size, config.rope_theta, config.rope_factors))
+        rotary = Rope(config.head_size, config.rope_theta, config.rope_factors).tables(positions)
         x = self.mixing(jnp.concatenate([self.feature_norm(features), self.token_norm(embeddings)], axis=-1))
         for index, layer in enumerate(self.layers):
             x, memory = layer(x, rotary, functools.partial(attend_with, index, memory))
@@ -131,9 +132,9 @@ def feature_model(config: FeatureHeadConfig, dtype: jnp.dtype, max_positions: in
         positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
         seen = visible(positions, cache.k.shape[3], shape.sliding_window)
 
-        def attend_over(index, cache, q, k, v):
+        def attend_over(index, cache, q, k, v, scale):
             cache = write(cache, index, k, v, lengths)
-            return attend(q, cache, index, seen), cache
+            return attend(q, cache, index, seen, scale=scale), cache
 
         embeddings = params["embedding"][tokens].astype(dtype)
         return nnx.merge(graph, params["head"])(features, embeddings, positions, attend_over, cache)

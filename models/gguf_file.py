@@ -1,5 +1,6 @@
 """A GGUF file: its metadata and its tensors, dequantised one at a time."""
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,18 @@ class GGUFFile:
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, dequantised: float32, or float16 where the file has that."""
+        self._forget()
         tensor = self.tensors[name]
         data = self._header.data(tensor)
         if tensor.tensor_type == GGMLQuantizationType.F16:
             return data.view(np.float16).reshape(self.shape(name))
         rows = data.reshape(*self.shape(name)[:-1], -1)  # each of whole blocks
         return gguf.dequantize(rows, tensor.tensor_type).reshape(self.shape(name))
+
+    def _forget(self) -> None:
+        """Let go of the pages read so far, which would count as memory of this process until another needs it."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._header.bytes.madvise(mmap.MADV_DONTNEED)
 
 
 def _short(value: Any) -> str:

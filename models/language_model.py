@@ -13,7 +13,10 @@ from specdec_jax._typing import Array, Float, Int, PRNGKeyArray, PyTree
 from specdec_jax.cache import KVCache, init_cache
 from specdec_jax.lm import LanguageModel
 
-from .llama import Llama, LlamaConfig
+from .config import DecoderConfig
+from .decoder import Decoder
+from .family import Build
+from .registry import family_of_config
 from .stack import Layout, resolve
 
 
@@ -23,7 +26,7 @@ def default_dtype() -> jnp.dtype:
 
 
 def model_from_config(
-    config: LlamaConfig,
+    config: DecoderConfig,
     *,
     dtype: DTypeLike | None = None,
     layers: Layout = "auto",
@@ -66,7 +69,7 @@ class TextModel(NamedTuple):
 
 
 def text_model_from_config(
-    config: LlamaConfig,
+    config: DecoderConfig,
     *,
     dtype: DTypeLike | None = None,
     layers: Layout = "auto",
@@ -87,20 +90,24 @@ def text_model_from_config(
 
 
 def init_params(
-    config: LlamaConfig, key: PRNGKeyArray, *, dtype: DTypeLike | None = None, layers: Layout = "auto"
+    config: DecoderConfig, key: PRNGKeyArray, *, dtype: DTypeLike | None = None, layers: Layout = "auto"
 ) -> PyTree:
     """Random parameters for `model_from_config`: nested dicts of arrays. The key is consumed."""
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
-    return nnx.to_pure_dict(nnx.state(Llama(config, layers=resolve(layers), dtype=dtype, rngs=nnx.Rngs(params=key))))
+    return nnx.to_pure_dict(nnx.state(_build(config, dtype, resolve(layers), nnx.Rngs(params=key))))
 
 
-def _abstract(config: LlamaConfig, dtype: jnp.dtype, layers: Layout) -> Llama:
-    return nnx.eval_shape(lambda: Llama(config, layers=layers, dtype=dtype, rngs=nnx.Rngs(0)))
+def _build(config: DecoderConfig, dtype: jnp.dtype, layers: Layout, rngs: nnx.Rngs) -> Decoder:
+    return family_of_config(config).build(config, Build(layers, dtype, rngs))
+
+
+def _abstract(config: DecoderConfig, dtype: jnp.dtype, layers: Layout) -> Decoder:
+    return nnx.eval_shape(lambda: _build(config, dtype, layers, nnx.Rngs(0)))
 
 
 @functools.cache
 def _model(
-    config: LlamaConfig, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...], num_tokens: int | None
+    config: DecoderConfig, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...], num_tokens: int | None
 ) -> LanguageModel:
     graphdef = nnx.graphdef(_abstract(config, dtype, layers))
 

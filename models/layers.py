@@ -1,4 +1,4 @@
-"""Parts that every family is made of: products with weights, and RMS normalisation.
+"""Parts that every family is made of: products with weights, norms and embeddings.
 
 Each takes ``stack``: leading sizes in front of every parameter, so that one module can hold a whole stack of layers.
 """
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from specdec_jax._typing import Array, Float
+from specdec_jax._typing import Array, Float, Int
 
 _INITIAL_SCALE = 0.02  # standard deviation of fresh weights
 
@@ -56,6 +56,15 @@ class Linear(nnx.Module):
         return y + self.bias[...][None, None]
 
 
+def _over_rows(weight: Float[Array, "D"], x: Float[Array, "*rows D"]) -> Float[Array, "*ones D"]:
+    return weight.reshape((1,) * (x.ndim - 1) + weight.shape)
+
+
+def _rms_normed(x: Float[Array, "*rows D"], eps: float) -> Float[Array, "*rows D"]:
+    wide = x.astype(jnp.float32)
+    return wide * lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + eps)
+
+
 class RMSNorm(nnx.Module):
     """Division by the root of the mean square, computed in float32 whatever the dtype of the weights."""
 
@@ -63,7 +72,58 @@ class RMSNorm(nnx.Module):
         self.eps = eps
         self.weight = nnx.Param(jnp.ones((*stack, size), dtype))
 
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    def __call__(self, x: Float[Array, "*rows D"]) -> Float[Array, "*rows D"]:
+        return _rms_normed(x, self.eps).astype(x.dtype) * _over_rows(self.weight[...], x)
+
+
+class OffsetRMSNorm(nnx.Module):
+    """The same times ``1 + weight``, which is rounded to the input's dtype only at the end."""
+
+    def __init__(self, size: int, *, eps: float, stack: tuple[int, ...] = (), dtype: jnp.dtype):
+        self.eps = eps
+        self.weight = nnx.Param(jnp.zeros((*stack, size), dtype))
+
+    def __call__(self, x: Float[Array, "*rows D"]) -> Float[Array, "*rows D"]:
+        scale = 1 + _over_rows(self.weight[...], x).astype(jnp.float32)
+        return (_rms_normed(x, self.eps) * scale).astype(x.dtype)
+
+
+class LayerNorm(nnx.Module):
+    """Mean 0 and variance 1, then a weight and a bias, in float32 whatever their dtype."""
+
+    def __init__(self, size: int, *, eps: float, stack: tuple[int, ...] = (), dtype: jnp.dtype):
+        self.eps = eps
+        self.weight = nnx.Param(jnp.ones((*stack, size), dtype))
+        self.bias = nnx.Param(jnp.zeros((*stack, size), dtype))
+
+    def __call__(self, x: Float[Array, "*rows D"]) -> Float[Array, "*rows D"]:
         wide = x.astype(jnp.float32)
-        scale = lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.eps)
-        return (wide * scale).astype(x.dtype) * self.weight[...][None, None]
+        centred = wide - wide.mean(axis=-1, keepdims=True)
+        weight, bias = (_over_rows(part[...], x).astype(jnp.float32) for part in (self.weight, self.bias))
+        return (_rms_normed(centred, self.eps) * weight + bias).astype(x.dtype)
+
+
+class Embedding(nnx.Module):
+    """A row of ``weight [V, D]`` for each token, times ``scale``; a tied head uses the weight without it."""
+
+    def __init__(self, vocab_size: int, width: int, *, scale: float | None = None, dtype: jnp.dtype, rngs: nnx.Rngs):
+        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype))
+        self.scale = scale
+
+    def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        x = self.weight[...][tokens]
+        # The scale is rounded first, as it was when models with one were trained.
+        return x if self.scale is None else x * jnp.asarray(self.scale, x.dtype)
+
+
+class PositionedEmbedding(nnx.Module):
+    """A row of ``weight [V, D]`` for each token plus a row of ``positions [P, D]`` for its place."""
+
+    def __init__(self, vocab_size: int, max_positions: int, width: int, *, dtype: jnp.dtype, rngs: nnx.Rngs):
+        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype))
+        self.positions = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (max_positions, width), dtype))
+
+    def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        table = self.positions[...]
+        # Only padding and the slack of a cache lie past the table; what is computed there counts for nothing.
+        return self.weight[...][tokens] + table[jnp.minimum(positions, table.shape[0] - 1)]

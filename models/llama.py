@@ -1,162 +1,120 @@
-"""The Llama family: grouped queries, rotary positions, RMS norms, a gated feed-forward layer."""
+"""The Llama family: Llama 1 to 3, SmolLM, TinyLlama and their like."""
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-from flax import nnx
+import numpy as np
 
-from specdec_jax._typing import Array, Float, Int
-from specdec_jax.cache import KVCache
-
-from . import rope
-from .attention import attend, attend_all, causal, visible, write
-from .layers import Linear, RMSNorm, linear
-from .stack import Layout, for_each_layer, make_layers
+from . import hf_config
+from .config import RotaryConfig, check_factors, check_window
+from .decoder import Decoder, Kind
+from .family import Build, Family
+from .gated import gated_decoder, gated_spec
+from .gguf_file import GGUFFile
+from .gguf_weights import Metadata, half_split
+from .gguf_weights import tensors_from_gguf as renamed_tensors
+from .leaves import Spec
+from .rope import Rope
+from .weights import Tensors
 
 
 @dataclasses.dataclass(frozen=True)
-class LlamaConfig:
-    """The shape of a model of the family (Llama 1 to 3, SmolLM, TinyLlama, Mistral, and their like)."""
+class LlamaConfig(RotaryConfig):
+    """The shape of a model of the family, which Mistral's is but for its window."""
 
-    vocab_size: int
-    """V, the width of the logits."""
-    width: int
-    """D."""
-    mlp_width: int
-    num_layers: int
-    num_heads: int
-    """N."""
-    num_kv_heads: int
-    """G, a divisor of N."""
-    head_size: int
-    """H, which need not be D / N."""
-    max_positions: int
-    norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
     rope_factors: tuple[float, ...] | None = None
     """What each of the H / 2 rotary frequencies is divided by; `rope.llama3_factors` gives those of Llama 3."""
-    tied_head: bool = False
-    """The logits use the embedding as their weight."""
     attention_bias: bool = False
     mlp_bias: bool = False
     sliding_window: int | None = None
     """A token sees itself and the tokens before it, this many in all; None for all of them."""
 
     def __post_init__(self):
-        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"num_heads is {self.num_heads} and num_kv_heads {self.num_kv_heads}; expected a multiple of it"
-            )
-        if self.head_size < 2 or self.head_size % 2:
-            raise ValueError(f"head_size is {self.head_size}; expected an even number, for rotary pairs")
-        if self.rope_factors is not None and len(self.rope_factors) != self.head_size // 2:
-            raise ValueError(
-                f"rope_factors has {len(self.rope_factors)} numbers; expected one a pair, {self.head_size // 2}"
-            )
-        if self.sliding_window is not None and self.sliding_window < 1:
-            raise ValueError(f"sliding_window is {self.sliding_window}; expected at least 1, or None")
+        super().__post_init__()
+        check_factors(self.rope_factors, self.head_size)
+        check_window(self.sliding_window)
 
 
-Memory = TypeVar("Memory")
-Attend = Callable[[Float[Array, "B T G R H"], Float[Array, "B T G H"], Float[Array, "B T G H"]], tuple[Array, Memory]]
-"""``attend(q, k, v) -> (mixed [B, T, G, R, H], memory)``: a layer does not know whether there is a cache."""
+def build(config: LlamaConfig, build: Build) -> Decoder:
+    kind = Kind(config.sliding_window, Rope(config.head_size, config.rope_theta, config.rope_factors))
+    return gated_decoder(
+        config,
+        build,
+        [kind] * config.num_layers,
+        qkv_bias=config.attention_bias,
+        out_bias=config.attention_bias,
+        mlp_bias=config.mlp_bias,
+    )
 
 
-class Layer(nnx.Module):
-    """Attention and the feed-forward layer, each behind a norm and added to its input."""
-
-    def __init__(self, config: LlamaConfig, *, stack: tuple[int, ...], dtype: jnp.dtype, rngs: nnx.Rngs):
-        D, G, H = config.width, config.num_kv_heads, config.head_size
-        R = config.num_heads // G
-        common = {"stack": stack, "dtype": dtype}
-        self.attention_norm = RMSNorm(D, eps=config.norm_eps, **common)
-        # A group's R queries, its key and its value lie together, so that splitting by G splits all of them.
-        self.qkv = Linear(D, (G, R + 2, H), bias=config.attention_bias, rngs=rngs, **common)
-        self.out = Linear(G * R * H, (D,), bias=config.attention_bias, rngs=rngs, **common)
-        self.mlp_norm = RMSNorm(D, eps=config.norm_eps, **common)
-        self.gate_up = Linear(D, (2, config.mlp_width), bias=config.mlp_bias, rngs=rngs, **common)
-        self.down = Linear(config.mlp_width, (D,), bias=config.mlp_bias, rngs=rngs, **common)
-
-    def __call__(
-        self,
-        x: Float[Array, "B T D"],
-        rotary: tuple[Float[Array, "B T half"], Float[Array, "B T half"]],
-        attend: Attend[Memory],
-    ) -> tuple[Float[Array, "B T D"], Memory]:
-        qkv = self.qkv(self.attention_norm(x))
-        qk = rope.rotate(qkv[:, :, :, :-1], *rotary)
-        mixed, memory = attend(qk[:, :, :, :-1], qk[:, :, :, -1], qkv[:, :, :, -1])
-        x = x + self.out(mixed.reshape(*x.shape[:2], -1))
-        gate_up = self.gate_up(self.mlp_norm(x))
-        return x + self.down(jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]), memory
+def spec(config: LlamaConfig) -> Spec:
+    return gated_spec(config, qkv_bias=config.attention_bias, out_bias=config.attention_bias, mlp_bias=config.mlp_bias)
 
 
-class Llama(nnx.Module):
-    """Token ids to logits, with a cache between calls."""
+def config_from_hf(raw: hf_config.Raw) -> LlamaConfig:
+    hf_config.refuse_quantised(raw)
+    hf_config.check_activation(raw, "hidden_act", "silu", ("silu", "swish"))
+    shape = hf_config.rotary_shape(raw)
+    turning = hf_config.whole_head(raw, shape["head_size"])
+    return LlamaConfig(
+        **shape,
+        rope_theta=turning.theta,
+        rope_factors=turning.factors,
+        attention_bias=bool(raw.get("attention_bias", False)),
+        mlp_bias=bool(raw.get("mlp_bias", False)),
+    )
 
-    def __init__(self, config: LlamaConfig, *, layers: Layout, dtype: jnp.dtype, rngs: nnx.Rngs):
-        self.config = config
-        self.embedding = Linear(config.width, (config.vocab_size,), dtype=dtype, rngs=rngs)
-        self.layers = make_layers(
-            lambda stack: Layer(config, stack=stack, dtype=dtype, rngs=rngs), config.num_layers, layers
+
+def config_to_hf(config: LlamaConfig) -> dict[str, Any]:
+    """With a window it is a Mistral model, whose config.json knows no biases."""
+    shape = hf_config.rotary_to_hf(config) | {
+        "hidden_act": "silu",
+        "rope_parameters": hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
+    }
+    if config.sliding_window is None:
+        biases = {"attention_bias": config.attention_bias, "mlp_bias": config.mlp_bias}
+        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **shape, **biases}
+    if config.attention_bias or config.mlp_bias:
+        raise ValueError(
+            "the model has a sliding window and biases; expected at most one of them, for neither Llama's nor "
+            "Mistral's config.json can say both"
         )
-        self.norm = RMSNorm(config.width, eps=config.norm_eps, dtype=dtype)
-        self.head = None if config.tied_head else Linear(config.width, (config.vocab_size,), dtype=dtype, rngs=rngs)
+    window = {"sliding_window": config.sliding_window}
+    return {"architectures": ["MistralForCausalLM"], "model_type": "mistral", **shape, **window}
 
-    def __call__(
-        self, tokens: Int[Array, "B T"], cache: KVCache, lengths: Int[Array, "B"], hidden_layers: tuple[int, ...] = ()
-    ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
-        """Decoding: write the tokens at slots ``lengths ..`` of the cache, and let them see what lies before."""
-        positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-        seen = visible(positions, cache.k.shape[3], self.config.sliding_window)
 
-        def attend_over(index, cache, q, k, v):
-            cache = write(cache, index, k, v, lengths)
-            return attend(q, cache, index, seen), cache
+def config_from_gguf(file: GGUFFile) -> LlamaConfig:
+    data = Metadata(file, "llama")
+    shape = data.shape()
+    data.check_head_size(shape["head_size"], ("attention.value_length", "rope.dimension_count"))
+    return LlamaConfig(
+        **shape,
+        norm_eps=data.norm_eps(),
+        rope_theta=data.rope_theta(),
+        rope_factors=data.rope_factors(shape["head_size"]),
+        tied_head=data.tied_head(),
+        attention_bias="blk.0.attn_q.bias" in file.tensors,
+        mlp_bias="blk.0.ffn_down.bias" in file.tensors,
+    )
 
-        x, hidden, cache = self._layers(tokens, positions, hidden_layers, attend_over, cache)
-        logits = self.logits(self.norm(x)).astype(jnp.float32)
-        return logits, hidden if hidden_layers else None, cache
 
-    def features(
-        self,
-        tokens: Int[Array, "B T"],
-        positions: Int[Array, "B T"],
-        segments: Int[Array, "B T"],
-        hidden_layers: tuple[int, ...] = (),
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T n D"]]:
-        """Whole texts at once, without a cache, to train on: the input of `logits`, and the states after some layers.
+def tensors_from_gguf(file: GGUFFile, config: LlamaConfig) -> Tensors:
+    def fix(name: str, array: np.ndarray) -> np.ndarray:
+        if ".q_proj." in name:
+            return half_split(array, config.num_heads)
+        if ".k_proj." in name:
+            return half_split(array, config.num_kv_heads)
+        return array
 
-        A token sees those before it in the same segment; a row may hold several texts.
-        """
-        mask = causal(positions, segments, self.config.sliding_window)
+    return renamed_tensors(file, spec(config), fix=fix)
 
-        def attend_within(index, nothing, q, k, v):
-            return attend_all(q, k, v, mask), nothing
 
-        x, hidden, _ = self._layers(tokens, positions, hidden_layers, attend_within, None)
-        return self.norm(x), hidden
-
-    def logits(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """The head, in the parameters' dtype."""
-        head = self.embedding if self.head is None else self.head
-        return linear(features, head.weight[...])
-
-    def _layers(self, tokens, positions, hidden_layers, attend_with, memory):
-        """All layers over the tokens; ``attend_with(index, memory, q, k, v) -> (mixed, memory)``."""
-        config = self.config
-        rotary = rope.tables(positions, rope.frequencies(config.head_size, config.rope_theta, config.rope_factors))
-        wanted = jnp.asarray(hidden_layers, jnp.int32)[None, None, :, None]
-
-        def step(layer, index, carry):
-            x, hidden, memory = carry
-            x, memory = layer(x, rotary, partial(attend_with, index, memory))
-            return x, jnp.where(wanted == index, x[:, :, None], hidden), memory
-
-        x = self.embedding.weight[...][tokens]
-        hidden = jnp.zeros((*tokens.shape, len(hidden_layers), config.width), x.dtype)
-        return for_each_layer(self.layers, config.num_layers, step, (x, hidden, memory))
+LLAMA = Family(
+    config=LlamaConfig,
+    build=build,
+    config_from_hf=config_from_hf,
+    config_to_hf=config_to_hf,
+    config_from_gguf=config_from_gguf,
+    tensors_from_gguf=tensors_from_gguf,
+    spec=spec,
+)

@@ -12,18 +12,20 @@ from jax.typing import DTypeLike
 from specdec_jax._typing import PyTree
 from specdec_jax.lm import LanguageModel
 
+from .checkpoint import SETTINGS, load_checkpoint
+from .config import DecoderConfig
 from .errors import LoadError
+from .family import Family
 from .gguf_file import GGUFFile
 from .gguf_tokenizer import tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
 from .language_model import default_dtype, model_from_config
-from .llama import LlamaConfig
 from .names import resolve as place_of
-from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, Family, family_of
+from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, family_of
 from .sizes import check_numbers, check_sizes
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
-from .weights import Tensors
+from .weights import Tensors, assemble
 
 
 class Loaded(NamedTuple):
@@ -34,7 +36,7 @@ class Loaded(NamedTuple):
     """Nested dicts of arrays."""
     tokenizer: Tokenizer | None
     """None for a directory without tokenizer.json, or a GGUF file without a vocabulary."""
-    config: LlamaConfig
+    config: DecoderConfig
     name: str
     """The name it was asked for by, or the last part of the path."""
 
@@ -49,8 +51,9 @@ def load(
     """Load a model with its weights and its tokenizer.
 
     Args:
-        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, one of `NAMES`,
-            or the ``owner/name`` of a model on the Hugging Face Hub, see `resolve`.
+        path_or_name: a Hugging Face directory (config.json, safetensors, tokenizer.json), a .gguf file, what
+            `save_checkpoint` wrote, one of `NAMES`, or the ``owner/name`` of a model on the Hugging Face Hub, see
+            `names.resolve`.
         dtype: of parameters and cache, float32 or bfloat16; by default float32 on CPU, bfloat16 on accelerators.
         layers: how layers are held and run, see `stack.Layout`.
         hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
@@ -61,6 +64,8 @@ def load(
     """
     path, name = place_of(path_or_name)
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    if (path / SETTINGS).exists():
+        return _checkpoint(path, name, dtype, layers, hidden_layers)
     contents = _directory(path) if path.is_dir() else _gguf(path)
     config, tokens = contents.config, contents.num_tokens
     if tokens is not None and tokens > config.vocab_size:
@@ -69,15 +74,29 @@ def load(
             "most that many, so check that both belong to the same model"
         )
     model = model_from_config(config, dtype=dtype, layers=layers, hidden_layers=hidden_layers, num_tokens=tokens)
-    params = contents.family.params(config, contents.tensors, resolve(layers) == "stacked", dtype)
+    spec = contents.family.spec(config)
+    params = assemble(spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
     return Loaded(model, params, contents.tokenizer, config, name)
+
+
+def _checkpoint(
+    path: Path, name: str, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...] | None
+) -> Loaded:
+    """On one device; `load_checkpoint` takes shardings."""
+    tokenizer = tokenizer_from_directory(path, {})
+    config, params, written = load_checkpoint(path, dtype=dtype)
+    if layers not in ("auto", written):
+        raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
+    tokens = None if tokenizer is None else tokenizer.vocab_size
+    model = model_from_config(config, dtype=dtype, layers=written, hidden_layers=hidden_layers, num_tokens=tokens)
+    return Loaded(model, params, tokenizer, config, name)
 
 
 class _Contents(NamedTuple):
     """What a file or directory holds, before its tensors are read."""
 
     family: Family
-    config: LlamaConfig
+    config: DecoderConfig
     tensors: Tensors
     tokenizer: Tokenizer | None
     num_tokens: int | None
@@ -112,6 +131,7 @@ def _directory(path: Path) -> _Contents:
         check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
     tokens = None if tokenizer is None else tokenizer.vocab_size
+    tensors = family.tensors_from_hf(tensors)
     return _Contents(family, config, tensors, tokenizer, tokens)
 
 

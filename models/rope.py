@@ -1,6 +1,7 @@
 """Rotary position embedding, in the half-split form: the pair of coordinate i is coordinate i + H / 2."""
 
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,18 +34,28 @@ def llama3_factors(
     return tuple((1 / (sharpness + (1 - sharpness) / factor)).tolist())
 
 
-def tables(
-    positions: Int[Array, "B T"], radians: np.ndarray
-) -> tuple[Float32[Array, "B T half"], Float32[Array, "B T half"]]:
-    """Cosines and sines, the same for all layers."""
-    angles = positions.astype(jnp.float32)[:, :, None] * jnp.asarray(radians, jnp.float32)[None, None]
-    return jnp.cos(angles), jnp.sin(angles)
+class Rope(NamedTuple):
+    """How fast each pair of coordinates turns."""
+
+    size: int
+    """Coordinates that turn, the first ones of a head: all of them, for most."""
+    theta: float
+    factors: tuple[float, ...] | None = None
+    """What each of the ``size / 2`` frequencies is divided by."""
+
+    def tables(self, positions: Int[Array, "B T"]) -> tuple[Float32[Array, "B T half"], Float32[Array, "B T half"]]:
+        """Cosines and sines, the same for all layers of a kind."""
+        radians = jnp.asarray(frequencies(self.size, self.theta, self.factors), jnp.float32)
+        angles = positions.astype(jnp.float32)[:, :, None] * radians[None, None]
+        return jnp.cos(angles), jnp.sin(angles)
 
 
 def rotate(
     x: Float[Array, "B T G R H"], cos: Float32[Array, "B T half"], sin: Float32[Array, "B T half"]
 ) -> Float[Array, "B T G R H"]:
-    """Turn each pair of coordinates by its angle."""
+    """Turn each pair of coordinates by its angle; those past the ``2 * half`` first stay as they are."""
+    turned, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
     cos, sin = cos[:, :, None, None], sin[:, :, None, None]
-    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1).astype(x.dtype)
+    left, right = jnp.split(turned.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1).astype(x.dtype)
+    return jnp.concatenate([turned, rest], axis=-1) if rest.shape[-1] else turned

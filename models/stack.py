@@ -38,13 +38,13 @@ def make_layers(make: Callable[[tuple[int, ...]], nnx.Module], count: int, layou
 
 
 def for_each_layer(layers: nnx.Module, count: int, step: Callable[..., Carry], carry: Carry) -> Carry:
-    """``carry = step(layer, index, carry)`` from the first layer to the last.
+    """``carry = step(layer, index, carry)`` from the first layer to the last; a scan traces the index.
 
     A cache belongs in the carry, where it is written in place: as xs and ys of a scan it would be copied every step.
     """
     if isinstance(layers, nnx.List):
         for index in range(count):
-            carry = step(layers[index], jnp.int32(index), carry)
+            carry = step(layers[index], index, carry)
         return carry
     graphdef, stacked = nnx.split(layers)
 

@@ -28,7 +28,8 @@ class Tokenizer:
         """Tokens of which any ends a text; the model's own end token first."""
         self.bos_id = bos_id
         self.chat_template = None if chat_template is None else ChatTemplate(chat_template)
-        self._template_names = template_names or {}
+        self.template_names: dict[str, Any] = template_names or {}
+        """Special tokens by the names that templates and tokenizer_config.json give them."""
         self._byte_ids = _byte_ids(backend)
         self._bytes = {token_id: byte for byte, token_id in enumerate(self._byte_ids)}
         backend.no_truncation()
@@ -84,7 +85,7 @@ class Tokenizer:
         """
         if self.chat_template is None:
             raise ValueError("this model brings no chat template; give it plain text, or use a chat model")
-        return self.chat_template.render(messages, add_generation_prompt=add_generation_prompt, **self._template_names)
+        return self.chat_template.render(messages, add_generation_prompt=add_generation_prompt, **self.template_names)
 
     def encode_chat(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> list[int]:
         """Token ids of a conversation. The template writes the begin token itself, so none is added."""

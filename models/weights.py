@@ -1,7 +1,7 @@
-"""From named tensors in a file to the parameters of a model."""
+"""From named tensors in a file to the parameters of a model, and back."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,10 @@ import numpy as np
 from specdec_jax._typing import PyTree
 
 from .errors import LoadError
+from .leaves import Leaf, Spec
 
 _MOST_LISTED = 8
+_ALIGNMENT = 64
 
 Read = Callable[[str], np.ndarray]
 
@@ -23,6 +25,17 @@ class Tensors(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]
     read: Read
     """One tensor, in a float dtype; nothing is kept."""
+
+
+def renamed(tensors: Tensors, rename: Callable[[str], str | None]) -> Tensors:
+    """The same tensors under other names; those whose new name is None are left out."""
+    source: dict[str, str] = {}
+    for name in tensors.shapes:
+        new = rename(name)
+        if new is not None:
+            source[new] = name
+    shapes = {new: tensors.shapes[name] for new, name in source.items()}
+    return Tensors(tensors.path, shapes, lambda name: tensors.read(source[name]))
 
 
 def check_tensors(tensors: Tensors, expected: Mapping[str, tuple[int, ...]], ignored: Iterable[str] = ()) -> None:
@@ -51,21 +64,102 @@ def _listed(items: list[str]) -> str:
     return ", ".join(items[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def assemble(
-    top: PyTree, layer: Callable[[int], PyTree], count: int, *, stacked: bool, dtype: jnp.dtype
-) -> dict[str, PyTree]:
-    """Device arrays of a whole model from NumPy trees: ``top`` and, one at a time, ``layer(0 .. count - 1)``."""
+def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -> dict[Any, Any]:
+    """The parameters that a spec describes, after a check of all names and shapes.
 
-    def put(array: np.ndarray) -> jax.Array:
-        return jnp.asarray(array.astype(dtype))
+    Tensors are read one at a time and parameters made one at a time, the largest first: the host never holds more than
+    what is done, the parameter in the making and one tensor.
+    """
+    expected = spec.shapes()
+    # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.
+    ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"]
+    check_tensors(tensors, expected, ignored)
 
-    if not stacked:
-        return {**jax.tree.map(put, top), "layers": {i: jax.tree.map(put, layer(i)) for i in range(count)}}
-    buffers: PyTree = None
-    for i in range(count):
-        tree = layer(i)
-        if buffers is None:
-            buffers = jax.tree.map(lambda leaf: np.empty((count, *leaf.shape), dtype), tree)
-        for buffer, leaf in zip(jax.tree.leaves(buffers), jax.tree.leaves(tree), strict=True):
-            buffer[i] = leaf
-    return {**jax.tree.map(put, top), "layers": jax.tree.map(put, buffers)}
+    def whole(leaf: Leaf) -> np.ndarray:
+        return _copied(leaf.join([tensors.read(name) for name in leaf.parts]), dtype)
+
+    def of_layer(leaf: Leaf, index: int) -> np.ndarray:
+        return leaf.join([tensors.read(spec.name(part, index)) for part in leaf.parts])
+
+    def of_all_layers(leaf: Leaf) -> np.ndarray:
+        buffer = None
+        for index in range(spec.num_layers):
+            array = of_layer(leaf, index)
+            buffer = _aligned((spec.num_layers, *array.shape), dtype) if buffer is None else buffer
+            buffer[index] = array
+        assert buffer is not None, "a model has layers"
+        return buffer
+
+    jobs: list[tuple[int, tuple[Any, ...], Callable[[], np.ndarray]]] = [
+        (_size(leaf), leaf.path, lambda leaf=leaf: whole(leaf)) for leaf in spec.top
+    ]
+    for leaf in spec.layer:
+        if stacked:
+            size = spec.num_layers * _size(leaf)
+            jobs.append((size, ("layers", *leaf.path), lambda leaf=leaf: of_all_layers(leaf)))
+        else:
+            jobs += [
+                (
+                    _size(leaf),
+                    ("layers", index, *leaf.path),
+                    lambda leaf=leaf, index=index: _copied(of_layer(leaf, index), dtype),
+                )
+                for index in range(spec.num_layers)
+            ]
+    params: dict[Any, Any] = {}
+    for _, path, make in sorted(jobs, key=lambda job: -job[0]):
+        # On the CPU the buffer, which nobody else has, becomes the array; jnp.asarray would hold three of them.
+        _put(params, path, jax.device_put(make(), may_alias=True))
+    return params
+
+
+def _aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
+    """An empty buffer that starts where XLA:CPU wants arrays to start, or it would copy it."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _copied(array: np.ndarray, dtype: jnp.dtype) -> np.ndarray:
+    """The values in a buffer of their own: what is read may be a view of the file."""
+    buffer = _aligned(array.shape, dtype)
+    buffer[...] = array
+    return buffer
+
+
+def _size(leaf: Leaf) -> int:
+    return sum(int(np.prod(shape)) for shape in leaf.parts.values())
+
+
+def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: jax.Array) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = value
+
+
+def tensors_of(spec: Spec, params: PyTree) -> Iterator[tuple[str, np.ndarray]]:
+    """The inverse: every tensor of a model by its name in Hugging Face's files, layer by layer."""
+
+    def parts(leaf: Leaf, array: jax.Array) -> Iterator[tuple[str, np.ndarray]]:
+        return zip(leaf.parts, leaf.split(np.asarray(array)), strict=True)
+
+    for leaf in spec.top:
+        yield from parts(leaf, _get(params, leaf.path))
+    layers = params["layers"]
+    for index in range(spec.num_layers):
+        for leaf in spec.layer:
+            array = _get(layers, leaf.path)[index] if is_stacked(params) else _get(layers[index], leaf.path)
+            for part, value in parts(leaf, array):
+                yield spec.name(part, index), value
+
+
+def is_stacked(params: PyTree) -> bool:
+    """Whether all layers lie in one array a parameter; otherwise layers are kept by their index."""
+    return 0 not in params["layers"]
+
+
+def _get(tree: PyTree, path: tuple[str, ...]) -> jax.Array:
+    for key in path:
+        tree = tree[key]
+    return tree

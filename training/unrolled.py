@@ -41,9 +41,9 @@ def unrolled_features(
     for step in range(steps):
         seen = _true_pairs(positions, segments, step)
 
-        def attend_in_step(index, memory, q, k, v, seen=seen):
+        def attend_in_step(index, memory, q, k, v, scale, seen=seen):
             made = (*memory[index], (k, v))
-            return _attend(q, made, seen), (*memory[:index], made, *memory[index + 1 :])
+            return _attend(q, made, seen, scale), (*memory[:index], made, *memory[index + 1 :])
 
         out, memory = head(features, embeddings, positions, attend_in_step, memory)
         outputs.append(out)
@@ -72,11 +72,10 @@ def _true_pairs(positions: Int[Array, "B T"], segments: Int[Array, "B T"], step:
 
 
 def _attend(
-    q: Float[Array, "B T G R H"], made: tuple[tuple[Array, Array], ...], seen: Bool[Array, "B T T"]
+    q: Float[Array, "B T G R H"], made: tuple[tuple[Array, Array], ...], seen: Bool[Array, "B T T"], scale: float
 ) -> Float[Array, "B T G R H"]:
     """Over the true pairs, and over the one pair that each later step made on the way to this place."""
     (keys, values), *others = made
-    scale = q.shape[-1] ** -0.5
     scores = jnp.einsum("btgrh,bsgh->bgrts", q, keys, preferred_element_type=jnp.float32) * scale
     scores = jnp.where(seen[:, None, None], scores, -jnp.inf)
     way = [(_later(k, len(others) - i), _later(v, len(others) - i)) for i, (k, v) in enumerate(others, start=1)]

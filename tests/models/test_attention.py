@@ -27,7 +27,7 @@ def test_equals_softmax(T, starts, window, cache):
     stale = (jnp.arange(SLOTS)[None] > positions.max(1)[:, None])[None, :, None, :, None]
     # Keys of stale slots may be anything; their values are finite, see `write`.
     spoilt = KVCache(k=jnp.where(stale, jnp.nan, cache.k), v=cache.v)
-    got = jax.jit(attend)(q, spoilt, jnp.int32(1), visible(positions, SLOTS, window))
+    got = jax.jit(attend)(q, spoilt, jnp.int32(1), visible(positions, SLOTS, window), scale=H**-0.5)
     for row, first in enumerate(starts):
         for t in range(T):
             seen = slice(0 if window is None else max(first + t - window + 1, 0), first + t + 1)
@@ -50,4 +50,4 @@ def test_only_blocks_in_use_are_read(cache):
     unread = (jnp.arange(SLOTS) < 128) | (jnp.arange(SLOTS) >= 256)
     spoilt = jax.tree.map(lambda x: jnp.where(unread[None, None, None, :, None], jnp.nan, x), cache)
     q = jax.random.normal(jax.random.key(3), (B, 1, G, R, H))
-    assert np.isfinite(attend(q, spoilt, 0, seen)).all()
+    assert np.isfinite(attend(q, spoilt, 0, seen, scale=1.0)).all()

@@ -129,9 +129,9 @@ def test_unsupported_type(folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "the architecture 'GPT2LMHeadModel', which is not supported"),
-        ({"architectures": ["GPT2LMHeadModel"]}, "expected one of LlamaForCausalLM, MistralForCausalLM"),
-        ({"architectures": None, "model_type": "gpt2"}, "'gpt2', which is not supported; expected one of llama"),
+        ({"architectures": ["BertModel"]}, "the architecture 'BertModel', which is not supported"),
+        ({"architectures": ["BertModel"]}, "expected one of LlamaForCausalLM, MistralForCausalLM"),
+        ({"architectures": None, "model_type": "bert"}, "'bert', which is not supported; expected one of llama"),
         ({"hidden_size": None}, "config.json has no hidden_size"),
         ({"hidden_act": "gelu"}, "the activation 'gelu'; expected 'silu'"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "the rope type 'yarn', which is not supported"),

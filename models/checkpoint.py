@@ -1,0 +1,118 @@
+"""Checkpoints of this project: parameters as orbax writes them, with the configuration as JSON beside them."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Sharding
+from jax.typing import DTypeLike
+
+from specdec_jax._typing import PyTree
+
+from .config import DecoderConfig
+from .errors import LoadError
+from .language_model import init_params
+from .registry import CONFIGS, family_of_config
+from .stack import Layout
+from .weights import is_stacked
+
+SETTINGS = "specdec.json"
+"""By this file a directory is known as such a checkpoint."""
+
+_PARAMS = "params"
+
+
+class Checkpoint(NamedTuple):
+    """What `load_checkpoint` returns."""
+
+    config: DecoderConfig
+    params: PyTree
+    layers: Layout
+    """How its layers are held."""
+
+
+def save_checkpoint(directory: str | os.PathLike[str], config: DecoderConfig, params: PyTree) -> None:
+    """Write parameters as they are, in their layout, dtype and shards.
+
+    Raises:
+        FileExistsError: the directory is not empty.
+    """
+    directory = Path(directory).resolve()
+    family_of_config(config)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise FileExistsError(f"{directory} exists and is not an empty directory; expected a new one, so name another")
+    directory.mkdir(parents=True, exist_ok=True)
+    import orbax.checkpoint as ocp  # takes seconds, which nobody else should wait for
+
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(directory / _PARAMS, params)
+    assert dataclasses.is_dataclass(config)
+    settings = {
+        "config": type(config).__name__,
+        "fields": dataclasses.asdict(config),
+        "layers": "stacked" if is_stacked(params) else "unrolled",
+        "dtype": str(jax.tree.leaves(params)[0].dtype),
+    }
+    # Last, so that a directory with this file is whole.
+    (directory / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def load_checkpoint(
+    directory: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike | None = None,
+    shardings: PyTree | Sharding | None = None,
+) -> Checkpoint:
+    """Read a checkpoint, each array straight into its shards.
+
+    Args:
+        directory: what `save_checkpoint` wrote.
+        dtype: of the parameters; by default the one they were written in.
+        shardings: one for all parameters, or a tree of them in the shape of the parameters; by default each array comes
+            whole onto JAX's default device.
+
+    Raises:
+        LoadError: it is no checkpoint of this project, or a damaged one.
+        ValueError: the shardings do not fit the parameters.
+    """
+    directory = Path(directory).resolve()
+    config, layers, written = _settings(directory)
+    wanted = jnp.dtype(written if dtype is None else dtype)
+    abstract = jax.eval_shape(lambda: init_params(config, jax.random.key(0), dtype=wanted, layers=layers))
+    if shardings is None:
+        shardings = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    if isinstance(shardings, Sharding):
+        one = shardings
+        shardings = jax.tree.map(lambda _: one, abstract)
+
+    def shard(leaf: jax.ShapeDtypeStruct, sharding: Sharding) -> jax.ShapeDtypeStruct:
+        sharding.shard_shape(leaf.shape)  # a sharding that does not fit is no fault of the file
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    target = jax.tree.map(shard, abstract, shardings)
+    import orbax.checkpoint as ocp
+
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            params = checkpointer.restore(directory / _PARAMS, target)
+    except (ValueError, OSError, KeyError) as error:
+        raise LoadError(f"cannot read the parameters of {directory} ({error}); write the checkpoint again") from error
+    return Checkpoint(config, params, layers)
+
+
+def _settings(directory: Path) -> tuple[DecoderConfig, Layout, str]:
+    path = directory / SETTINGS
+    classes = {kind.__name__: kind for kind in CONFIGS}
+    try:
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings["fields"].items()}
+        return classes[settings["config"]](**fields), settings["layers"], settings["dtype"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoadError(
+            f"cannot read {path} ({type(error).__name__}: {error}); expected the settings that save_checkpoint writes, "
+            f"for one of {', '.join(classes)}"
+        ) from error

@@ -1,0 +1,65 @@
+"""``specdec convert``: write any model that can be loaded as a Hugging Face directory."""
+
+import dataclasses
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from ..models import load, save
+from . import UserError
+from .options import parse
+
+# What a directory's tokenizer and generation are made of; copied as they are, for nobody knows them better.
+_COPIED = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "generation_config.json",
+    "chat_template.jinja",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Write a model as a Hugging Face directory: config.json, safetensors, and its tokenizer.
+
+    transformers loads the directory with the same logits, and so does specdec.
+    """
+
+    source: Positional[Annotated[str, arg(metavar="SOURCE")]]
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, or smollm2-135m."""
+    destination: Positional[Annotated[Path, arg(metavar="DEST")]]
+    """The directory to write; it must be empty or not exist."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights in the files. float32 loses nothing, whatever the source."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command."""
+    options = parse(Options, "convert", args)
+    destination = options.destination
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise UserError(f"{destination} exists and is not an empty directory; expected a new one, so name another")
+    loaded = load(options.source, dtype=options.dtype)
+    source = Path(options.source)
+    is_directory = source.is_dir()
+
+    def copy(folder: Path) -> None:
+        for name in _COPIED if is_directory else ():
+            if (source / name).is_file():
+                shutil.copyfile(source / name, folder / name)
+
+    try:
+        save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, also=copy)
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot write {destination}: {error}") from error
+    print(f"{destination}: {options.source} in {options.dtype}", file=sys.stderr)
+    return 0

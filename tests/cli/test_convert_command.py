@@ -1,0 +1,70 @@
+"""``specdec convert``: what it writes loads again, bit for bit, with its tokenizer, and it destroys nothing."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specdec_jax import models
+from specdec_jax.cli import main
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_directory_becomes_another(dtype, tiny, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert main(["convert", str(tiny), str(tmp_path / "empty"), "--dtype", dtype]) == 0
+    want = models.load(tiny, dtype=dtype)
+    got = models.load(tmp_path / "empty", dtype=dtype)
+    assert got.config == want.config
+    assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), got.params, want.params)))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "empty" / name).read_bytes() == (tiny / name).read_bytes()
+    assert json.loads((tmp_path / "empty" / "config.json").read_text())["dtype"] == dtype
+
+
+@pytest.mark.parametrize("layers", ["stacked", "unrolled"])
+def test_a_checkpoint_becomes_a_directory(layers, tiny, tmp_path):
+    want = models.load(tiny, dtype=jnp.float32, layers=layers)
+    models.save_checkpoint(tmp_path / "checkpoint", want.config, want.params)
+    assert main(["convert", str(tmp_path / "checkpoint"), str(tmp_path / "out")]) == 0
+    got = models.load(tmp_path / "out", dtype=jnp.float32, layers=layers)
+    assert got.config == want.config
+    assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), got.params, want.params)))
+
+
+@pytest.mark.heavy
+def test_a_gguf_file_becomes_a_directory(tmp_path, smollm2):
+    assert main(["convert", "smollm2-135m", str(tmp_path / "out"), "--dtype", "bfloat16"]) == 0
+    got = models.load(tmp_path / "out", dtype=jnp.bfloat16, layers="unrolled")
+    same = jax.tree.map(lambda a, b: bool((a == b.astype(a.dtype)).all()), got.params, smollm2.params)
+    assert all(jax.tree.leaves(same))
+    assert got.tokenizer is not None
+    assert got.tokenizer.eos_ids == smollm2.tokenizer.eos_ids
+    messages = [{"role": "user", "content": "Naïve café, 12 of them?"}]
+    ids = smollm2.tokenizer.encode_chat(messages)
+    assert got.tokenizer.encode_chat(messages) == ids
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs.apply_chat_template(messages, add_generation_prompt=True)["input_ids"] == ids
+    network = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert network.generation_config is not None
+    ends = network.generation_config.eos_token_id
+    assert tuple(ends if isinstance(ends, list) else [ends]) == smollm2.tokenizer.eos_ids
+    weight = network.model.layers[3].self_attn.q_proj.weight.detach().float().numpy()
+    mine = np.asarray(got.params["layers"][3]["attention"]["qkv"]["weight"][:, :-2].astype(jnp.float32))
+    np.testing.assert_array_equal(weight, mine.reshape(weight.shape))
+
+
+def test_an_occupied_directory(tiny, tmp_path, capsys):
+    (tmp_path / "mine").write_text("kept")
+    assert main(["convert", str(tiny), str(tmp_path)]) == 2
+    assert "exists and is not an empty directory; expected a new one" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_source_that_is_none(tmp_path, capsys):
+    assert main(["convert", str(tmp_path / "nothing"), str(tmp_path / "out")]) == 2
+    assert "does not exist and is none of the known names" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
