@@ -1,6 +1,7 @@
 """What every model's configuration has, and the checks that several families share."""
 
 import dataclasses
+import math
 from typing import Protocol, runtime_checkable
 
 
@@ -54,7 +55,10 @@ class RotaryConfig:
 
 
 def check_factors(factors: tuple[float, ...] | None, head_size: int) -> None:
-    """One factor for each rotary pair."""
+    """One factor for each rotary pair, each a number to divide by."""
+    for factor in factors or ():
+        if not 0 < factor < math.inf:
+            raise ValueError(f"rope_factors has {factor}; expected finite numbers above 0")
     if factors is not None and len(factors) != head_size // 2:
         raise ValueError(f"rope_factors has {len(factors)} numbers; expected one a pair, {head_size // 2}")
 

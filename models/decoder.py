@@ -52,9 +52,17 @@ class Decoder(nnx.Module):
         self.kind_of = tuple(self.kinds.index(kind) for kind in kinds)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], cache: KVCache, lengths: Int[Array, "B"], hidden_layers: tuple[int, ...] = ()
+        self,
+        tokens: Int[Array, "B T"],
+        cache: KVCache,
+        lengths: Int[Array, "B"],
+        hidden_layers: tuple[int, ...] = (),
+        depth: int | None = None,
     ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
-        """Decoding: write the tokens at slots ``lengths ..`` of the cache, and let them see what lies before."""
+        """Decoding: write the tokens at slots ``lengths ..`` of the cache, and let them see what lies before.
+
+        With a ``depth`` only so many layers run, and the others' slots of the cache stay as they are.
+        """
         positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
         seen_by = self._of_layer([visible(positions, cache.k.shape[3], kind.window) for kind in self.kinds])
 
@@ -62,7 +70,7 @@ class Decoder(nnx.Module):
             cache = write(cache, index, k, v, lengths)
             return attend(q, cache, index, seen_by(index), scale=scale), cache
 
-        x, hidden, cache = self._layers(tokens, positions, hidden_layers, attend_over, cache)
+        x, hidden, cache = self._layers(tokens, positions, hidden_layers, attend_over, cache, depth)
         logits = self.logits(self.norm(x)).astype(jnp.float32)
         return logits, hidden if hidden_layers else None, cache
 
@@ -90,8 +98,8 @@ class Decoder(nnx.Module):
         head = self.embedding if self.head is None else self.head
         return linear(features, head.weight[...])
 
-    def _layers(self, tokens, positions, hidden_layers, attend_with, memory):
-        """All layers over the tokens; ``attend_with(index, memory, q, k, v, scale) -> (mixed, memory)``."""
+    def _layers(self, tokens, positions, hidden_layers, attend_with, memory, depth=None):
+        """The layers over the tokens; ``attend_with(index, memory, q, k, v, scale) -> (mixed, memory)``."""
         rotary_of = self._of_layer([None if kind.rope is None else kind.rope.tables(positions) for kind in self.kinds])
         wanted = jnp.asarray(hidden_layers, jnp.int32)[None, None, :, None]
 
@@ -102,7 +110,7 @@ class Decoder(nnx.Module):
 
         x = self.embedding(tokens, positions)
         hidden = jnp.zeros((*tokens.shape, len(hidden_layers), x.shape[-1]), x.dtype)
-        return for_each_layer(self.layers, len(self.kind_of), step, (x, hidden, memory))
+        return for_each_layer(self.layers, depth or len(self.kind_of), step, (x, hidden, memory))
 
     def _of_layer(self, options: Sequence[T]) -> Callable[[Array | int], T]:
         """From what each kind of layer has to what a layer has, by an index that a scan traces."""

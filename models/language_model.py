@@ -32,6 +32,7 @@ def model_from_config(
     layers: Layout = "auto",
     hidden_layers: tuple[int, ...] | None = None,
     num_tokens: int | None = None,
+    depth: int | None = None,
 ) -> LanguageModel:
     """The model of a config, for params of the same ``dtype`` and ``layers``.
 
@@ -42,6 +43,8 @@ def model_from_config(
         hidden_layers: ``apply`` also returns the states after these layers, [B, T, n, D] in this order: 0 is the first
             layer, -1 the last, before the final norm. By default none are returned.
         num_tokens: ids from this one up are padding of the vocabulary and get a logit of -inf.
+        depth: run only the first so many layers, then the norm and the head. It takes the params and the cache of the
+            whole model, so that it can draft for it: `specdec_jax.early_exit`.
 
     Equal arguments give the same model, so what was compiled for one set of weights serves the next.
     """
@@ -55,7 +58,9 @@ def model_from_config(
     hidden = tuple(layer % L for layer in hidden_layers or ())
     if num_tokens is not None and not 0 < num_tokens <= config.vocab_size:
         raise ValueError(f"num_tokens is {num_tokens}; expected 1 to {config.vocab_size}, the width of the logits")
-    return _model(config, dtype, resolve(layers), hidden, num_tokens)
+    if depth is not None and not 0 < depth <= L:
+        raise ValueError(f"depth is {depth}, but the model has {L} layers; expected 1 to {L}")
+    return _model(config, dtype, resolve(layers), hidden, num_tokens, depth)
 
 
 class TextModel(NamedTuple):
@@ -107,7 +112,12 @@ def _abstract(config: DecoderConfig, dtype: jnp.dtype, layers: Layout) -> Decode
 
 @functools.cache
 def _model(
-    config: DecoderConfig, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...], num_tokens: int | None
+    config: DecoderConfig,
+    dtype: jnp.dtype,
+    layers: Layout,
+    hidden_layers: tuple[int, ...],
+    num_tokens: int | None,
+    depth: int | None,
 ) -> LanguageModel:
     graphdef = nnx.graphdef(_abstract(config, dtype, layers))
 
@@ -117,7 +127,7 @@ def _model(
     def apply(
         params: PyTree, tokens: Int[Array, "B T"], cache: KVCache, lengths: Int[Array, "B"]
     ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
-        logits, hidden, cache = nnx.merge(graphdef, params)(tokens, cache, lengths, hidden_layers)
+        logits, hidden, cache = nnx.merge(graphdef, params)(tokens, cache, lengths, hidden_layers, depth)
         if num_tokens is not None and num_tokens < config.vocab_size:
             padding = jnp.arange(config.vocab_size, dtype=jnp.int32) >= num_tokens
             logits = jnp.where(padding[None, None], -jnp.inf, logits)

@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,9 @@ class Loaded(NamedTuple):
     tokenizer: Tokenizer | None
     """None for a directory without tokenizer.json, or a GGUF file without a vocabulary."""
     config: DecoderConfig
+    variant: Callable[..., LanguageModel]
+    """``variant(hidden_layers=..., depth=...)``: the same model for the same params, asked for other things; see
+    `model_from_config`."""
     name: str
     """The name it was asked for by, or the last part of the path."""
 
@@ -73,10 +77,10 @@ def load(
             f"the tokenizer of {path} has {tokens} tokens, but its logits are {config.vocab_size} wide; expected at "
             "most that many, so check that both belong to the same model"
         )
-    model = model_from_config(config, dtype=dtype, layers=layers, hidden_layers=hidden_layers, num_tokens=tokens)
+    variant = partial(model_from_config, config, dtype=dtype, layers=layers, num_tokens=tokens)
     spec = contents.family.spec(config)
     params = assemble(spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
-    return Loaded(model, params, contents.tokenizer, config, name)
+    return Loaded(variant(hidden_layers=hidden_layers), params, contents.tokenizer, config, variant, name)
 
 
 def _checkpoint(
@@ -88,8 +92,8 @@ def _checkpoint(
     if layers not in ("auto", written):
         raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
     tokens = None if tokenizer is None else tokenizer.vocab_size
-    model = model_from_config(config, dtype=dtype, layers=written, hidden_layers=hidden_layers, num_tokens=tokens)
-    return Loaded(model, params, tokenizer, config, name)
+    variant = partial(model_from_config, config, dtype=dtype, layers=written, num_tokens=tokens)
+    return Loaded(variant(hidden_layers=hidden_layers), params, tokenizer, config, variant, name)
 
 
 class _Contents(NamedTuple):

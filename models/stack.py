@@ -38,7 +38,7 @@ def make_layers(make: Callable[[tuple[int, ...]], nnx.Module], count: int, layou
 
 
 def for_each_layer(layers: nnx.Module, count: int, step: Callable[..., Carry], carry: Carry) -> Carry:
-    """``carry = step(layer, index, carry)`` from the first layer to the last; a scan traces the index.
+    """``carry = step(layer, index, carry)`` for the first ``count`` layers, in order; a scan traces the index.
 
     A cache belongs in the carry, where it is written in place: as xs and ys of a scan it would be copied every step.
     """
@@ -47,9 +47,16 @@ def for_each_layer(layers: nnx.Module, count: int, step: Callable[..., Carry], c
             carry = step(layers[index], index, carry)
         return carry
     graphdef, stacked = nnx.split(layers)
+    indices = jnp.arange(count, dtype=jnp.int32)
 
     def body(carry, item):
         index, params = item
         return step(nnx.merge(graphdef, params), index, carry), None
 
-    return lax.scan(body, carry, (jnp.arange(count, dtype=jnp.int32), stacked))[0]
+    def picking(carry, index):
+        # A part of the stack as xs would be a copy of it.
+        return body(carry, (index, jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, 0, False), stacked)))
+
+    if count < jax.tree.leaves(stacked)[0].shape[0]:
+        return lax.scan(picking, carry, indices)[0]
+    return lax.scan(body, carry, (indices, stacked))[0]

@@ -1,6 +1,7 @@
 """What a round costs, against the forward passes that it cannot do without."""
 
 import statistics
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,6 +16,16 @@ from ..state import GenerateConfig
 from .timing import in_turns
 
 
+class Pass(NamedTuple):
+    """A forward pass that a drafter makes, on the drafter's params."""
+
+    model: LanguageModel
+    tokens: int
+    """T, of one row."""
+    times: int
+    """In a round."""
+
+
 class RoundCost(NamedTuple):
     """Medians, in seconds a round."""
 
@@ -23,7 +34,7 @@ class RoundCost(NamedTuple):
     verify_seconds: float
     """A pass of the target over K + 1 tokens on a cache of the same size."""
     draft_seconds: float
-    """The draft model's passes: one over two tokens and K - 1 over one."""
+    """The drafter's own passes."""
     ratio: float
     """round / (verify + draft)"""
 
@@ -38,9 +49,9 @@ def round_cost(
     config: GenerateConfig,
     max_new_tokens: int,
     repeats: int,
-    draft: LanguageModel | None = None,
+    passes: Sequence[Pass] = (),
 ) -> RoundCost:
-    """Time rounds and passes in turns. ``draft`` is the model that the drafter runs on ``drafter_params``, if any."""
+    """Time rounds and passes in turns; ``passes`` are those that the drafter makes in a round."""
     prompts = jnp.zeros((1, config.capacity), jnp.int32).at[0, : len(prompt)].set(jnp.asarray(prompt))
 
     def run(tokens: int):
@@ -62,17 +73,16 @@ def round_cost(
     slots = config.capacity + 8 * (K // 8 + 1)
     verify = Passes(target, target_params, K + 1, slots, len(prompt))
     runs = {"long": lambda: run(max_new_tokens), "empty": lambda: run(0), "verify": lambda: verify(rounds)}
-    if draft is not None:
-        pair = Passes(draft, drafter_params, 2, slots, len(prompt))
-        single = Passes(draft, drafter_params, 1, slots, len(prompt))
-        runs["draft"] = lambda: (pair(rounds), single(rounds * (K - 1)))
+    drafting = [(Passes(one.model, drafter_params, one.tokens, slots, len(prompt)), one.times) for one in passes]
+    if drafting:
+        runs["draft"] = lambda: [run(rounds * times) for run, times in drafting]
     for once in runs.values():
         jax.block_until_ready(once())
     seconds = {name: statistics.median(times) for name, times in in_turns(runs, repeats).items()}
 
     whole = (seconds["long"] - seconds["empty"]) / rounds
-    passes = [seconds["verify"] / rounds, seconds.get("draft", 0.0) / rounds]
-    return RoundCost(whole, *passes, ratio=whole / sum(passes))
+    parts = [seconds["verify"] / rounds, seconds.get("draft", 0.0) / rounds]
+    return RoundCost(whole, *parts, ratio=whole / sum(parts))
 
 
 class Passes:

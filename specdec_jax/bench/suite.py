@@ -4,12 +4,12 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from .._typing import PyTree
-from ..drafters import Drafter, draft_model, ngram
+from ..drafters import Drafter
 from ..generate import generate
 from ..lm import LanguageModel
 from ..models import Loaded
@@ -17,15 +17,25 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig, Generation, summary
 from .contest import Contestant, contest, speculative
 from .memory import memory
-from .rounds import round_cost
+from .rounds import Pass, round_cost
 from .traces import count_traces
 
 PLAIN = "specdec_jax"
 
 
+class Draft(NamedTuple):
+    """A drafter to measure."""
+
+    name: str
+    drafter: Drafter
+    params: PyTree
+    passes: Sequence[Pass]
+    """That it makes in a round."""
+
+
 def measure(
     target: Loaded,
-    draft: Loaded | None,
+    draft: Draft,
     others: Mapping[str, Contestant],
     prompts: Sequence[Sequence[int]],
     *,
@@ -38,7 +48,7 @@ def measure(
 
     Args:
         target: the model whose text everyone writes.
-        draft: the draft model; None for n-grams.
+        draft: who guesses.
         others: contestants from elsewhere, the first of which is what the speeds are compared with.
         prompts: token ids.
         config: capacity and draft length.
@@ -46,8 +56,8 @@ def measure(
         progress: told what goes on.
     """
     model, traces = count_traces(target.model)
-    drafter, drafter_params = (ngram(), None) if draft is None else (draft_model(draft.model), draft.params)
-    drafted = f"{PLAIN}, {'ngram' if draft is None else draft.name}"
+    drafter, drafter_params = draft.drafter, draft.params
+    drafted = f"{PLAIN}, {draft.name}"
     eos = () if target.tokenizer is None else target.tokenizer.eos_ids
     seen: list[Generation] = []
 
@@ -74,7 +84,7 @@ def measure(
             config=config,
             max_new_tokens=max_new_tokens,
             repeats=repeats,
-            draft=None if who is None or draft is None else draft.model,
+            passes=() if who is None else draft.passes,
         )
         for name, who, params in ((PLAIN, None, None), (drafted, drafter, drafter_params))
     }
@@ -82,7 +92,7 @@ def measure(
     used = memory(model, target.params, drafter, drafter_params, batch=1, prompt_slots=config.capacity, config=config)
     return {
         "target": target.name,
-        "draft": "ngram" if draft is None else draft.name,
+        "draft": draft.name,
         "prompts": len(prompts),
         "max_new_tokens": max_new_tokens,
         "capacity": config.capacity,

@@ -13,8 +13,7 @@ from rich.table import Table
 from ..models import load, resolve
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, requests
-from .drafting import load_draft
+from . import UserError, drafting, requests
 from .options import parse
 from .prompts import SHIPPED, from_file
 
@@ -34,7 +33,8 @@ class Options:
     target: str = "smollm2-135m"
     """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
     draft: str = "ngram"
-    """Who guesses: ngram, or a model with the target's vocabulary (directory, GGUF file or name)."""
+    """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
+    GGUF file or name)."""
     draft_length: int = _CONFIG.draft_length
     """Most guesses in a round, here and in transformers' prompt lookup."""
     capacity: int = _CONFIG.capacity
@@ -83,10 +83,12 @@ def main(args: Sequence[str]) -> int:
     )
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
-    draft = None if options.draft == "ngram" else load_draft(options.draft, target)
+    made = drafting.make(options.draft, target)
+    assert made.drafter is not None, "Options refuses none"
+    passes = [bench.Pass(*one) for one in made.passes(options.draft_length)]
     found = bench.measure(
         target,
-        draft,
+        bench.Draft(made.name, made.drafter, made.params, passes),
         _others(options, target.tokenizer.eos_ids if target.tokenizer else ()),
         [request.token_ids for request in asked],
         config=config,

@@ -30,7 +30,8 @@ class Options:
     target: str = "smollm2-135m"
     """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
     draft: str = "ngram"
-    """Who guesses: ngram, or a model with the target's vocabulary (directory, GGUF file or name)."""
+    """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
+    GGUF file or name)."""
     draft_length: int = _CONFIG.draft_length
     """Most guesses in a round."""
     max_new_tokens: int = 96

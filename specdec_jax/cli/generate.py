@@ -36,7 +36,8 @@ class Options:
     target: str = "smollm2-135m"
     """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
     draft: str = "ngram"
-    """Who guesses: ngram, none, or a model with the target's vocabulary (directory, GGUF file or name)."""
+    """Who guesses: ngram, none, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
+    GGUF file or name)."""
     chat: bool = False
     """Put each prompt into the target's chat template, as what the user says."""
     max_new_tokens: int = 256

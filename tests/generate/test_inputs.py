@@ -79,9 +79,9 @@ def test_config_refused(options, message):
         GenerateConfig(**options)
 
 
-@pytest.mark.parametrize(("largest", "smallest"), [(0, 1), (2, 3), (3, 0)])
+@pytest.mark.parametrize(("largest", "smallest"), [(0, 1), (2, 3), (3, 0), (True, 1)])
 def test_ngram_sizes_refused(largest, smallest):
-    with pytest.raises(ValueError, match=f"min_ngram is {smallest} and max_ngram {largest}; expected 1 <="):
+    with pytest.raises(ValueError, match=f"min_ngram is {smallest} and max_ngram {largest}; expected integers, 1 <="):
         ngram(max_ngram=largest, min_ngram=smallest)
 
 

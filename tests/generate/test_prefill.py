@@ -31,6 +31,7 @@ def test_all_but_the_last_token_is_read(chunk, lengths):
         seen=jnp.zeros((3, SLOTS), jnp.uint32),
     )
     _, hidden, whole = MODEL.apply(PARAMS, TOKENS[:, :SLOTS], MODEL.init_cache(3, SLOTS), jnp.zeros(3, jnp.int32))
+    assert hidden is not None
     for row, length in enumerate(lengths):
         np.testing.assert_array_equal(cache[row, : length - 1], whole[row, : length - 1])
         np.testing.assert_array_equal(seen[row, : length - 1], hidden[row, : length - 1, 0])

@@ -1,5 +1,7 @@
 """Attention block by block, against plain softmax in float64, over caches of several blocks."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ def test_equals_softmax(T, starts, window, cache):
     stale = (jnp.arange(SLOTS)[None] > positions.max(1)[:, None])[None, :, None, :, None]
     # Keys of stale slots may be anything; their values are finite, see `write`.
     spoilt = KVCache(k=jnp.where(stale, jnp.nan, cache.k), v=cache.v)
-    got = jax.jit(attend)(q, spoilt, jnp.int32(1), visible(positions, SLOTS, window), scale=H**-0.5)
+    got = jax.jit(partial(attend, scale=H**-0.5))(q, spoilt, jnp.int32(1), visible(positions, SLOTS, window))
     for row, first in enumerate(starts):
         for t in range(T):
             seen = slice(0 if window is None else max(first + t - window + 1, 0), first + t + 1)

@@ -46,7 +46,7 @@ def tiny(width: int, *, noise: float = 0.0, tokens: list[str] | None = WORDS) ->
         params[part]["weight"] = jnp.asarray(np.pad(weight, padding, constant_values=3), jnp.float32)
     model = models.model_from_config(shape(width), dtype=jnp.float32, num_tokens=TOKENS)
     tokenizer = None if tokens is None else tokenizer_of(tokens)
-    return Loaded(model, params, tokenizer, shape(width), f"model of {width}")
+    return Loaded(model, params, tokenizer, shape(width), lambda **_: model, f"model of {width}")
 
 
 def answers(target: Loaded, draft: Loaded, rule: str) -> sd.Generation:
