@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax import GenerateConfig, SamplingParams, draft_model, generate, models, ngram
+from specdec_jax import GenerateConfig, SamplingParams, draft_model, early_exit, generate, models, ngram
 
 pytestmark = pytest.mark.heavy
 
@@ -88,6 +88,17 @@ def test_greedy_text_with_itself_and_with_a_weaker_self_as_draft(stacked, say, g
     assert 0 < summary["acceptance_rate"] < 1
 
 
-def test_coupled_text_belongs_to_target_and_key(say):
-    alone = say(None, None, "coupled", 0.8)[0]
-    np.testing.assert_array_equal(say(ngram(), None, "coupled", 0.8, K=5)[0], alone)
+@pytest.fixture(scope="module")
+def coupled(say):
+    return say(None, None, "coupled", 0.8)[0]
+
+
+def test_coupled_text_belongs_to_target_and_key(say, coupled):
+    np.testing.assert_array_equal(say(ngram(), None, "coupled", 0.8, K=5)[0], coupled)
+
+
+def test_coupled_text_with_its_own_first_layers(stacked, say, coupled):
+    drafter = early_exit(stacked.variant(depth=24))
+    tokens, summary = say(drafter, stacked.params, "coupled", 0.8, K=3)
+    np.testing.assert_array_equal(tokens, coupled)
+    assert 0 < summary["acceptance_rate"] < 1
