@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,11 @@ from specdec_jax._typing import PyTree
 
 from .config import DecoderConfig
 from .errors import LoadError
+from .huggingface import read_json
 from .language_model import init_params
 from .registry import CONFIGS, family_of_config
-from .stack import Layout
+from .sizes import check_numbers
+from .stack import Layout, resolve
 from .weights import is_stacked
 
 SETTINGS = "specdec.json"
@@ -99,7 +101,7 @@ def load_checkpoint(
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             params = checkpointer.restore(directory / _PARAMS, target)
-    except (ValueError, OSError, KeyError) as error:
+    except Exception as error:  # a damaged file makes the store behind orbax raise just that
         raise LoadError(f"cannot read the parameters of {directory} ({error}); write the checkpoint again") from error
     return Checkpoint(config, params, layers)
 
@@ -108,9 +110,13 @@ def _settings(directory: Path) -> tuple[DecoderConfig, Layout, str]:
     path = directory / SETTINGS
     classes = {kind.__name__: kind for kind in CONFIGS}
     try:
-        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_json(path)
         fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings["fields"].items()}
-        return classes[settings["config"]](**fields), settings["layers"], settings["dtype"]
+        config = classes[settings["config"]](**fields)
+        check_numbers(config, path)
+        return config, resolve(settings["layers"]), str(jnp.dtype(settings["dtype"]))
+    except LoadError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LoadError(
             f"cannot read {path} ({type(error).__name__}: {error}); expected the settings that save_checkpoint writes, "

@@ -71,12 +71,8 @@ def load(
     if (path / SETTINGS).exists():
         return _checkpoint(path, name, dtype, layers, hidden_layers)
     contents = _directory(path) if path.is_dir() else _gguf(path)
-    config, tokens = contents.config, contents.num_tokens
-    if tokens is not None and tokens > config.vocab_size:
-        raise LoadError(
-            f"the tokenizer of {path} has {tokens} tokens, but its logits are {config.vocab_size} wide; expected at "
-            "most that many, so check that both belong to the same model"
-        )
+    config = contents.config
+    tokens = _num_tokens(contents.tokenizer, config, path)
     variant = partial(model_from_config, config, dtype=dtype, layers=layers, num_tokens=tokens)
     spec = contents.family.spec(config)
     params = assemble(spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
@@ -91,9 +87,25 @@ def _checkpoint(
     config, params, written = load_checkpoint(path, dtype=dtype)
     if layers not in ("auto", written):
         raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
-    tokens = None if tokenizer is None else tokenizer.vocab_size
+    tokens = _num_tokens(tokenizer, config, path)
     variant = partial(model_from_config, config, dtype=dtype, layers=written, num_tokens=tokens)
     return Loaded(variant(hidden_layers=hidden_layers), params, tokenizer, config, variant, name)
+
+
+def _num_tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) -> int | None:
+    """Ids from this one up are padding of the logits; None where nobody says.
+
+    Added tokens may lie past the logits (Gemma 3's text models have one): they cannot come out, and are no prompt.
+    """
+    if tokenizer is None:
+        return None
+    added = tokenizer.backend.get_vocab_size() - tokenizer.backend.get_vocab_size(with_added_tokens=False)
+    if not 0 < tokenizer.vocab_size <= config.vocab_size + added:
+        raise LoadError(
+            f"the tokenizer of {path} has {tokenizer.vocab_size} tokens, but its logits are {config.vocab_size} wide; "
+            "expected one to that many, so check that both belong to the same model"
+        )
+    return min(tokenizer.vocab_size, config.vocab_size)
 
 
 class _Contents(NamedTuple):
@@ -103,8 +115,6 @@ class _Contents(NamedTuple):
     config: DecoderConfig
     tensors: Tensors
     tokenizer: Tokenizer | None
-    num_tokens: int | None
-    """Ids from this one up are padding."""
 
 
 def _gguf(path: Path) -> _Contents:
@@ -116,8 +126,7 @@ def _gguf(path: Path) -> _Contents:
         config = family.config_from_gguf(file)
         check_numbers(config, path)
         tokenizer = tokenizer_from_gguf(file)
-    tokens = None if tokenizer is None else tokenizer.vocab_size
-    return _Contents(family, config, family.tensors_from_gguf(file, config), tokenizer, tokens)
+    return _Contents(family, config, family.tensors_from_gguf(file, config), tokenizer)
 
 
 def _directory(path: Path) -> _Contents:
@@ -134,9 +143,7 @@ def _directory(path: Path) -> _Contents:
         config = family.config_from_hf(raw)
         check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
-    tokens = None if tokenizer is None else tokenizer.vocab_size
-    tensors = family.tensors_from_hf(tensors)
-    return _Contents(family, config, tensors, tokenizer, tokens)
+    return _Contents(family, config, family.tensors_from_hf(tensors), tokenizer)
 
 
 @contextlib.contextmanager

@@ -86,8 +86,9 @@ def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool) -> list[
 def _check_ids(ids: list[int], target: Loaded, config: GenerateConfig) -> None:
     if not ids:
         raise PromptError("the prompt has no tokens; expected at least one")
-    # Ids past the tokenizer's are padding of the logits: no token, so no prompt either.
-    size = target.model.vocab_size if target.tokenizer is None else target.tokenizer.vocab_size
+    # Ids past the tokenizer's are padding of the logits, and a tokenizer may have some past these: no prompts either.
+    size = target.model.vocab_size
+    size = size if target.tokenizer is None else min(size, target.tokenizer.vocab_size)
     for place, token in enumerate(ids):
         if not 0 <= token < size:
             raise PromptError(f"token_ids[{place}] is {token}; expected a token id from 0 to {size - 1}")

@@ -4,9 +4,11 @@ import json
 import shutil
 
 import gguf
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
@@ -267,3 +269,46 @@ def test_tokenizer_wider_than_the_logits(oracle, tmp_path):
 def test_dtype(saved):
     with pytest.raises(ValueError, match="dtype is float16; expected float32 or bfloat16"):
         models.load(saved, dtype=jnp.float16)
+
+
+def test_added_tokens_past_the_logits_are_no_fault(tmp_path, oracle):
+    """Gemma 3's text models have one."""
+    oracle().save_pretrained(tmp_path)
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"t{i}": i for i in range(97)}, unk_token="t0"))
+    backend.add_special_tokens(["<image_soft_token>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    loaded = models.load(tmp_path)
+    assert loaded.tokenizer is not None
+    assert (loaded.tokenizer.vocab_size, loaded.model.vocab_size) == (98, 97)
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"t{i}": i for i in range(98)}, unk_token="t0"))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(LoadError, match=r"has 98 tokens, but its logits are 97 wide; expected one to that many"):
+        models.load(tmp_path)
+
+
+CHECKED = "cannot read .*specdec.json .TypeCheckError"  # where the tests' own type checks are first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "foo"}, "cannot read .*specdec.json .ValueError"),
+        ({"dtype": "foo"}, "cannot read .*specdec.json .TypeError"),
+        ({"config": "Foreign"}, "cannot read .*specdec.json .KeyError"),
+        ({"fields": {"width": "abc"}}, rf"width is 'abc'; expected a number of the kind int|{CHECKED}"),
+        ({"fields": {"num_layers": 2.0}}, rf"num_layers is 2.0; expected a number of the kind int|{CHECKED}"),
+        ({"fields": {"norm_eps": None}}, rf"norm_eps is None; expected a number of the kind float|{CHECKED}"),
+        ({"fields": {"max_positions": -3}}, "max_positions is -3"),
+    ],
+)
+def test_checkpoints_with_foreign_settings(changes, message, tmp_path):
+    config = models.LlamaConfig(
+        vocab_size=9, width=8, mlp_width=8, num_layers=1, num_heads=1, num_kv_heads=1, head_size=8, max_positions=9
+    )
+    models.save_checkpoint(tmp_path / "c", config, models.init_params(config, jax.random.key(0)))
+    path = tmp_path / "c" / "specdec.json"
+    settings = json.loads(path.read_text())
+    fields = settings["fields"] | changes.get("fields", {})
+    path.write_text(json.dumps(settings | changes | {"fields": fields}))
+    with pytest.raises(models.LoadError, match=message):
+        models.load(tmp_path / "c")
