@@ -27,6 +27,19 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+MAPS = Path("/proc/self/maps")
+"""Of Linux, one line a mapping."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """Let go of compiled programs before a worker has so many that it cannot map another: Linux allows 65,530 maps a
+    process, a program of XLA:CPU takes dozens, and one that cannot be mapped is a segmentation fault."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def smollm2():
     """The real SmolLM2-135M: model, params and tokenizer."""

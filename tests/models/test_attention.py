@@ -11,6 +11,7 @@ from specdec_jax.cache import KVCache
 from specdec_jax.models.attention import attend, visible
 
 B, G, R, H, L = 3, 2, 3, 8, 2
+ATTEND = jax.jit(partial(attend, scale=H**-0.5))
 SLOTS = 300  # two whole blocks and a part of one
 
 
@@ -29,7 +30,7 @@ def test_equals_softmax(T, starts, window, cache):
     stale = (jnp.arange(SLOTS)[None] > positions.max(1)[:, None])[None, :, None, :, None]
     # Keys of stale slots may be anything; their values are finite, see `write`.
     spoilt = KVCache(k=jnp.where(stale, jnp.nan, cache.k), v=cache.v)
-    got = jax.jit(partial(attend, scale=H**-0.5))(q, spoilt, jnp.int32(1), visible(positions, SLOTS, window))
+    got = ATTEND(q, spoilt, jnp.int32(1), visible(positions, SLOTS, window))
     for row, first in enumerate(starts):
         for t in range(T):
             seen = slice(0 if window is None else max(first + t - window + 1, 0), first + t + 1)

@@ -27,6 +27,7 @@ HEAD = init_head_params(CONFIG, jax.random.key(0), IDS, EMBEDDING)
 PARAMS = {"head": HEAD, "embedding": EMBEDDING, "draft_place": draft_places(IDS, V)}
 HIDDEN = jax.random.normal(jax.random.key(2), (2, T, 3, E))
 NEXT = jax.random.randint(jax.random.key(3), (2, T), 0, V)
+APPLY = jax.jit(feature_model(CONFIG, FLOAT32).apply)
 # Row 0 holds one text, row 1 two.
 SEGMENTS = jnp.array([[1] * T, [1] * 4 + [2] * (T - 4)])
 POSITIONS = jnp.array([range(T), [*range(4), *range(T - 4)]])
@@ -52,12 +53,12 @@ def drafted(hidden, tokens, pair, step):
     model = feature_model(CONFIG, FLOAT32)
     cache, _ = model.init(1, 16)
     true = pair - step + 1
-    features, cache = model.apply(
+    features, cache = APPLY(
         PARAMS, model.fuse(PARAMS, hidden[None, :true]), tokens[None, :true], cache, jnp.zeros(1, jnp.int32)
     )
     feature = features[:, -1:]
     for place in range(true, pair + 1):
-        feature, cache = model.apply(PARAMS, feature, tokens[None, place : place + 1], cache, jnp.array([place]))
+        feature, cache = APPLY(PARAMS, feature, tokens[None, place : place + 1], cache, jnp.array([place]))
     return feature[0, 0]
 
 
