@@ -1,5 +1,6 @@
 """Small random models of transformers, the independent oracle."""
 
+import shutil
 from collections.abc import Callable
 
 import jax
@@ -67,3 +68,17 @@ def full_pass() -> Callable[..., np.ndarray]:
 @pytest.fixture(scope="session")
 def random_tokens() -> np.ndarray:
     return np.random.default_rng(0).integers(0, SMALL["vocab_size"], (2, 40))
+
+
+@pytest.fixture(scope="session")
+def saved(oracle, tmp_path_factory):
+    """A directory as transformers writes it."""
+    folder = tmp_path_factory.mktemp("saved")
+    oracle().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    """A directory of its own for each test to spoil."""
+    return shutil.copytree(saved, tmp_path / "model")

@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import torch
 import transformers as hf
 
@@ -115,3 +118,16 @@ def make(case: Case, seed: int = 0) -> Any:
             base = 1.0 if is_norm and "Gemma3" not in case.model.__name__ else 0.0
             value.copy_(base + 0.2 * noise if is_norm else 0.15 * noise)
     return network
+
+
+def logits(loaded, tokens):
+    start = jnp.zeros(tokens.shape[0], jnp.int32)
+    cache = loaded.model.init_cache(tokens.shape[0], 48)
+    return np.asarray(jax.jit(loaded.model.apply)(loaded.params, jnp.asarray(tokens, jnp.int32), cache, start)[0])
+
+
+def bits_equal(left, right):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

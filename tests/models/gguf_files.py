@@ -27,6 +27,8 @@ NAMES = {
 # K types are made from random bytes, but for the float16 scales of each block: their byte offsets and their size.
 SCALES = {"Q4_K": ((0, 2), 2e-4), "Q5_K": ((0, 2), 1e-4), "Q6_K": ((208,), 5e-5)}
 
+CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+
 
 def gguf_name(name: str) -> str:
     stem, kind = name.rsplit(".", 1)
@@ -125,6 +127,60 @@ def write_gguf(
     for name, array in (tensors or {}).items():
         writer.add_tensor(name, array)
     network.load_state_dict(values, strict=not config.tie_word_embeddings)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_family(path: Path, network, architecture: str) -> None:
+    """Names are looked up in the gguf package's own table."""
+    config = network.config
+    writer = gguf.GGUFWriter(path, architecture)
+    heads, layers = config.num_attention_heads, config.num_hidden_layers
+    groups = getattr(config, "num_key_value_heads", heads)
+    writer.add_block_count(layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_head_count(heads)
+    if architecture == "gpt2":
+        writer.add_feed_forward_length(config.n_inner or 4 * config.n_embd)
+        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    else:
+        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        rope = config.rope_parameters
+        near = rope.get("sliding_attention")
+        rope = rope.get("full_attention", rope)
+        writer.add_feed_forward_length(config.intermediate_size)
+        writer.add_head_count_kv(groups)
+        writer.add_key_length(size)
+        writer.add_value_length(size)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_rope_freq_base(rope["rope_theta"])
+        writer.add_rope_dimension_count(int(size * rope.get("partial_rotary_factor", 1)))
+        if rope["rope_type"] == "linear":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(rope["factor"])
+        if getattr(config, "sliding_window", None):
+            writer.add_sliding_window(config.sliding_window)
+        if near is not None:
+            writer.add_float32("gemma3.rope.freq_base_swa", near["rope_theta"])
+            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(kind, layers)
+    for name, value in network.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        array = value.numpy()
+        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+            array = interleave(array, heads if "q_proj" in name else groups)
+        if architecture == "gpt2" and name.endswith(CONV1D):
+            array = array.T
+        if architecture == "gemma3" and name.endswith("norm.weight"):
+            array = array + 1
+        there = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert there is not None, name
+        writer.add_tensor(there, np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

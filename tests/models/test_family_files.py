@@ -2,10 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import gguf
 import jax
@@ -13,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from families import CASES, GEMMA, HALF_TURNS, LINEAR, ONE_A_FAMILY, make, of
-from gguf_files import interleave
+from families import CASES, GEMMA, HALF_TURNS, LINEAR, ONE_A_FAMILY, bits_equal, logits, make, of
+from gguf_files import write_family
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
 
@@ -30,78 +26,10 @@ GGUF_CASES = {
     "phi3": of("phi3", sliding_window=7, num_key_value_heads=4, rope_parameters=HALF_TURNS),
     "gpt2": CASES["gpt2 with another inner width and an own head"],
 }
-CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-
-
-def write_family(path: Path, network, architecture: str) -> None:
-    """Names are looked up in the gguf package's own table."""
-    config = network.config
-    writer = gguf.GGUFWriter(path, architecture)
-    heads, layers = config.num_attention_heads, config.num_hidden_layers
-    groups = getattr(config, "num_key_value_heads", heads)
-    writer.add_block_count(layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_head_count(heads)
-    if architecture == "gpt2":
-        writer.add_feed_forward_length(config.n_inner or 4 * config.n_embd)
-        writer.add_layer_norm_eps(config.layer_norm_epsilon)
-    else:
-        size = getattr(config, "head_dim", None) or config.hidden_size // heads
-        rope = config.rope_parameters
-        near = rope.get("sliding_attention")
-        rope = rope.get("full_attention", rope)
-        writer.add_feed_forward_length(config.intermediate_size)
-        writer.add_head_count_kv(groups)
-        writer.add_key_length(size)
-        writer.add_value_length(size)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-        writer.add_rope_freq_base(rope["rope_theta"])
-        writer.add_rope_dimension_count(int(size * rope.get("partial_rotary_factor", 1)))
-        if rope["rope_type"] == "linear":
-            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-            writer.add_rope_scaling_factor(rope["factor"])
-        if getattr(config, "sliding_window", None):
-            writer.add_sliding_window(config.sliding_window)
-        if near is not None:
-            writer.add_float32("gemma3.rope.freq_base_swa", near["rope_theta"])
-            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(kind, layers)
-    for name, value in network.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        array = value.numpy()
-        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
-            array = interleave(array, heads if "q_proj" in name else groups)
-        if architecture == "gpt2" and name.endswith(CONV1D):
-            array = array.T
-        if architecture == "gemma3" and name.endswith("norm.weight"):
-            array = array + 1
-        there = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert there is not None, name
-        writer.add_tensor(there, np.ascontiguousarray(array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def logits(loaded, tokens):
-    start = jnp.zeros(tokens.shape[0], jnp.int32)
-    cache = loaded.model.init_cache(tokens.shape[0], 48)
-    return np.asarray(jax.jit(loaded.model.apply)(loaded.params, jnp.asarray(tokens, jnp.int32), cache, start)[0])
 
 
 def close(got, want):
     np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
-
-
-def bits_equal(left, right):
-    assert jax.tree.structure(left) == jax.tree.structure(right)
-    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 # ---- GGUF ----
@@ -351,119 +279,3 @@ def test_a_foreign_configuration():
     foreign = dataclasses.make_dataclass("Foreign", names)(*[8] * len(names))
     with pytest.raises(TypeError, match="config is a Foreign; expected one of LlamaConfig, Qwen2Config"):
         family_of_config(foreign)
-
-
-# ---- checkpoints of this project ----
-
-
-@pytest.mark.parametrize(("name", "layers"), [("gemma3", "stacked"), ("gpt2", "unrolled")])
-def test_checkpoints(name, layers, tmp_path):
-    make(CASES[name]).save_pretrained(tmp_path / "theirs")
-    loaded = models.load(tmp_path / "theirs", dtype=jnp.float32, layers=layers)
-    models.save_checkpoint(tmp_path / "ours", loaded.config, loaded.params)
-    again = models.load_checkpoint(tmp_path / "ours")
-    assert again.config == loaded.config
-    assert again.layers == layers
-    bits_equal(again.params, loaded.params)
-    tokens = np.arange(12).reshape(1, 12)
-    np.testing.assert_array_equal(
-        logits(models.load(tmp_path / "ours", dtype=jnp.float32), tokens), logits(loaded, tokens)
-    )
-    other = "unrolled" if layers == "stacked" else "stacked"
-    with pytest.raises(LoadError, match=f"holds its layers {layers}; expected layers to be 'auto' or '{layers}'"):
-        models.load(tmp_path / "ours", layers=other)
-    narrow = models.load_checkpoint(tmp_path / "ours", dtype=jnp.bfloat16)
-    assert {leaf.dtype for leaf in jax.tree.leaves(narrow.params)} == {jnp.dtype(jnp.bfloat16)}
-
-
-def test_no_checkpoint(tmp_path):
-    with pytest.raises(LoadError, match=r"cannot read .*specdec\.json .*No such file"):
-        models.load_checkpoint(tmp_path)
-
-
-def test_a_sharding_that_does_not_fit(tmp_path):
-    config = models.LlamaConfig(
-        vocab_size=7, width=8, mlp_width=8, num_layers=1, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
-    )
-    models.save_checkpoint(tmp_path / "ours", config, models.init_params(config, jax.random.key(0)))
-    with pytest.raises(ValueError, match="pytree structure error"):
-        models.load_checkpoint(tmp_path / "ours", shardings={"a": 0})
-
-
-def run(script: str, *arguments: object) -> str:
-    """A Python process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def test_a_checkpoint_is_restored_into_its_shards(tmp_path):
-    """Each of four devices gets its quarter, and nothing whole."""
-    config = models.LlamaConfig(
-        vocab_size=64, width=32, mlp_width=64, num_layers=2, num_heads=4, num_kv_heads=4, head_size=8, max_positions=8
-    )
-    params = models.init_params(config, jax.random.key(0), dtype=jnp.float32, layers="stacked")
-    models.save_checkpoint(tmp_path / "ours", config, params)
-    script = """
-        import sys, jax
-        jax.config.update("jax_num_cpu_devices", 4)
-        from jax.sharding import NamedSharding, PartitionSpec as P
-        from specdec_jax import models
-        mesh = jax.make_mesh((4,), ("model",))
-        config = models.load_checkpoint(sys.argv[1]).config
-        shapes = jax.eval_shape(lambda: models.init_params(config, jax.random.key(0), layers="stacked"))
-        split = jax.tree.map(lambda leaf: NamedSharding(mesh, P(*[None] * (leaf.ndim - 1), "model")), shapes)
-        params = models.load_checkpoint(sys.argv[1], shardings=split).params
-        for leaf, want in zip(jax.tree.leaves(params), jax.tree.leaves(split), strict=True):
-            assert leaf.sharding == want, (leaf.sharding, want)
-            assert leaf.addressable_shards[0].data.size * 4 == leaf.size
-        print(sum(float(abs(leaf).sum()) for leaf in jax.tree.leaves(params)))
-    """
-    total = sum(float(jnp.abs(leaf).sum()) for leaf in jax.tree.leaves(params))
-    assert float(run(script, tmp_path / "ours")) == pytest.approx(total, rel=1e-5)
-
-
-# ---- memory ----
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
-@pytest.mark.parametrize("layers", ["unrolled", "stacked"])
-@pytest.mark.parametrize("source", ["safetensors", "gguf"])
-def test_loading_holds_no_second_copy(layers, source, wide):
-    """The most memory that a process had, less what it has without a model, is at most 1.3 times the parameters."""
-    script = """
-        import sys
-        from pathlib import Path
-        import jax, jax.numpy as jnp
-        from specdec_jax import models
-        jnp.zeros(8).block_until_ready()
-        # ru_maxrss would begin with what the parent had when it forked.
-        Path("/proc/self/clear_refs").write_text("5")
-        peak = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
-        before = peak()
-        loaded = models.load(sys.argv[1], dtype=jnp.float32, layers=sys.argv[2])
-        jax.block_until_ready(loaded.params)
-        size = sum(leaf.nbytes for leaf in jax.tree.leaves(loaded.params))
-        print(size, peak() - before)
-    """
-    size, grown = map(int, run(script, wide[source], layers).split())
-    assert size > 150e6
-    assert grown <= 1.3 * size, f"{grown / size:.2f} times the parameters"
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wide")
-    case = of(
-        "qwen2", hidden_size=512, intermediate_size=2048, num_hidden_layers=12, vocab_size=4000, num_attention_heads=8
-    )
-    network = case.model(case.config(**case.settings))
-    network.save_pretrained(folder / "hf")
-    write_family(folder / "model.gguf", network, "qwen2")
-    return {"safetensors": folder / "hf", "gguf": folder / "model.gguf"}

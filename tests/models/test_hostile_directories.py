@@ -18,18 +18,6 @@ HUGE = 2**60
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-@pytest.fixture(scope="module")
-def saved(oracle, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    oracle().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def folder(saved, tmp_path):
-    return shutil.copytree(saved, tmp_path / "model")
-
-
 def edit(path: Path, **changes) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 

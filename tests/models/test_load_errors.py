@@ -1,7 +1,6 @@
 """Every bad file is refused with what was got, what was expected and what to do."""
 
 import json
-import shutil
 
 import gguf
 import jax
@@ -15,19 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from specdec_jax import models
 from specdec_jax.models import LoadError
-
-
-@pytest.fixture(scope="module")
-def saved(oracle, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    oracle().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def folder(saved, tmp_path):
-    """A directory of its own for each test to spoil."""
-    return shutil.copytree(saved, tmp_path / "model")
 
 
 @pytest.fixture
