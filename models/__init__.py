@@ -2,6 +2,7 @@
 
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .errors import LoadError
+from .feature_head_files import LoadedHead, find_head, head_for, load_head, save_head
 from .gemma3 import Gemma3Config
 from .gpt2 import GPT2Config
 from .language_model import TextModel, init_params, model_from_config, text_model_from_config
@@ -23,6 +24,7 @@ __all__ = [
     "LlamaConfig",
     "LoadError",
     "Loaded",
+    "LoadedHead",
     "Phi3Config",
     "Place",
     "Qwen2Config",
@@ -31,13 +33,17 @@ __all__ = [
     "TextStream",
     "Tokenizer",
     "check_pair",
+    "find_head",
+    "head_for",
     "init_params",
     "load",
     "load_checkpoint",
+    "load_head",
     "model_from_config",
     "pair",
     "resolve",
     "save",
     "save_checkpoint",
+    "save_head",
     "text_model_from_config",
 ]

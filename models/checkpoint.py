@@ -83,6 +83,7 @@ def load_checkpoint(
     """
     directory = Path(directory).resolve()
     config, layers, written = _settings(directory)
+    _check_layers(directory, config, layers)
     wanted = jnp.dtype(written if dtype is None else dtype)
     abstract = jax.eval_shape(lambda: init_params(config, jax.random.key(0), dtype=wanted, layers=layers))
     if shardings is None:
@@ -104,6 +105,25 @@ def load_checkpoint(
     except Exception as error:  # a damaged file makes the store behind orbax raise just that
         raise LoadError(f"cannot read the parameters of {directory} ({error}); write the checkpoint again") from error
     return Checkpoint(config, params, layers)
+
+
+def _check_layers(directory: Path, config: DecoderConfig, layers: Layout) -> None:
+    """Held against what is stored before modules are made, which takes long for a million layers that are not there."""
+    import orbax.checkpoint as ocp
+
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            stored = checkpointer.metadata(directory / _PARAMS).item_metadata["layers"]
+        found = len(stored) if layers == "unrolled" else jax.tree.leaves(stored)[0].shape[0]
+    except Exception as error:  # what is damaged makes orbax and the store behind it raise just that
+        raise LoadError(
+            f"cannot read which parameters {directory} holds ({error}); write the checkpoint again"
+        ) from error
+    if found != config.num_layers:
+        raise LoadError(
+            f"{directory / SETTINGS} says num_layers {config.num_layers}, but {found} layers are stored; write the "
+            "checkpoint again"
+        )
 
 
 def _settings(directory: Path) -> tuple[DecoderConfig, Layout, str]:

@@ -1,6 +1,7 @@
 """Gemma 3, its text: norms on both sides of each block, windowed layers with a RoPE of their own among global ones."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -240,9 +241,9 @@ def config_from_gguf(file: GGUFFile) -> Gemma3Config:
 
 
 def tensors_from_gguf(file: GGUFFile, config: Gemma3Config) -> Tensors:
-    def fix(name: str, array: np.ndarray) -> np.ndarray:
+    def fix(name: str) -> Callable[[np.ndarray], np.ndarray] | None:
         # A file holds what norms multiply by, which is 1 more than the weight.
-        return array - np.float32(1) if name.endswith("norm.weight") else array
+        return (lambda array: array - np.float32(1)) if name.endswith("norm.weight") else None
 
     return renamed_tensors(file, spec(config), layer=_GGUF_LAYER, fix=fix)
 

@@ -79,15 +79,19 @@ class GGUFFile:
         """Of a tensor, in NumPy's order: GGUF lists the innermost size first."""
         return self.tensors[name].shape[::-1]
 
-    def read(self, name: str) -> np.ndarray:
-        """One tensor, dequantised: float32, or float16 where the file has that."""
+    def read(self, name: str, rows: slice = slice(None)) -> np.ndarray:
+        """One tensor or some of its rows, dequantised: float32, or float16 where the file has that."""
         self._forget()
         tensor = self.tensors[name]
-        data = self._header.data(tensor)
+        shape = self.shape(name)
+        stored = self._header.data(tensor).reshape(*(shape[:-1] or (1,)), -1)  # each row in whole blocks
+        if len(shape) > 1:
+            stored = stored[rows]
         if tensor.tensor_type == GGMLQuantizationType.F16:
-            return data.view(np.float16).reshape(self.shape(name))
-        rows = data.reshape(*self.shape(name)[:-1], -1)  # each of whole blocks
-        return gguf.dequantize(rows, tensor.tensor_type).reshape(self.shape(name))
+            array = stored.view(np.float16)
+        else:
+            array = gguf.dequantize(stored, tensor.tensor_type)
+        return array if len(shape) > 1 else array.reshape(shape)[rows]
 
     def _forget(self) -> None:
         """Let go of the pages read so far, which would count as memory of this process until another needs it."""

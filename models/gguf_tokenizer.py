@@ -15,6 +15,8 @@ from .tokenizer import Tokenizer
 
 # Texts of control tokens that end an assistant's turn or its text, for files that name only one end token.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>")
+# Of some families by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
+_MORE_ENDS = dict.fromkeys(("qwen2", "qwen3", "phi3", "gpt2"), ("<|endoftext|>",))
 
 
 class _Way(NamedTuple):
@@ -57,7 +59,8 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
     if around != [None, None]:
         backend.post_processor = _around(vocabulary, *around)
     ends = [special[name] for name in ("eos", "eot", "eom")]
-    ends += [i for i, token in enumerate(vocabulary.tokens) if token in _ENDS and vocabulary.kinds[i] == Kind.CONTROL]
+    texts = _ENDS + _MORE_ENDS.get(file.get("general.architecture", "", kind=str), ())
+    ends += [i for i, token in enumerate(vocabulary.tokens) if token in texts and vocabulary.kinds[i] == Kind.CONTROL]
     return Tokenizer(
         backend,
         eos_ids=[i for i in ends if i is not None],

@@ -1,6 +1,6 @@
 """What the GGUF files of several families say in the same way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from .errors import LoadError
 from .gguf_file import GGUFFile
 from .leaves import Spec
-from .weights import Tensors
+from .weights import Tensors, row_blocks
 
 ROPE_FACTORS = "rope_freqs.weight"
 
@@ -107,7 +107,7 @@ def tensors_from_gguf(
     *,
     top: Mapping[str, str] = TOP,
     layer: Mapping[str, str] = LAYER,
-    fix: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
+    fix: Callable[[str], Callable[[np.ndarray], np.ndarray] | None] = lambda name: None,
     flipped: Callable[[str], bool] = lambda name: False,
 ) -> Tensors:
     """A file's tensors under Hugging Face's names.
@@ -117,7 +117,8 @@ def tensors_from_gguf(
         spec: what the model needs.
         top: names in the file by Hugging Face's, without their kind.
         layer: the same for the names below a layer's index.
-        fix: from what the file holds to what Hugging Face's files hold, by the latter's name.
+        fix: for a tensor by Hugging Face's name, what makes of the file's values those of Hugging Face's files; None
+            where they are the same.
         flipped: whether the tensor is stored the other way round.
     """
     to_gguf: dict[str, str] = {}
@@ -137,10 +138,18 @@ def tensors_from_gguf(
     shapes |= {name: file.shape(name) for name in file.tensors if name not in known}
 
     def read(name: str) -> np.ndarray:
-        array = fix(name, file.read(to_gguf[name]))
+        array, mend = file.read(to_gguf[name]), fix(name)
+        array = array if mend is None else mend(array)
         return array.T if flipped(name) else array
 
-    return Tensors(str(file.path), shapes, read)
+    def blocks(name: str) -> Iterator[np.ndarray]:
+        if flipped(name) or fix(name) is not None:
+            yield read(name)
+        else:
+            for rows in row_blocks(shapes[name]):
+                yield file.read(to_gguf[name], rows)
+
+    return Tensors(str(file.path), shapes, read, blocks)
 
 
 def _moved(name: str, names: Mapping[str, str]) -> str:

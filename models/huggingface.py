@@ -1,7 +1,7 @@
 """A directory as Hugging Face lays it out: config.json, safetensors, tokenizer.json and what lies beside it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from safetensors import SafetensorError, safe_open
 
 from .errors import LoadError
 from .tokenizer import Tokenizer
-from .weights import Tensors
+from .weights import Tensors, row_blocks
 
 _DTYPES = ("F32", "F16", "BF16")
 _MOST_JSON = 1 << 26  # bytes; the index of the largest models has a few million
+_NEED_UNKNOWN = (tokenizers.models.WordPiece, tokenizers.models.WordLevel)
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -40,7 +41,7 @@ def tensors_from_directory(directory: Path) -> Tensors:
     file_of: dict[str, Path] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for path in _safetensors(directory):
-        with _open(path) as file:
+        with open_safetensors(path) as file:
             for name in file.keys():  # noqa: SIM118  (an open file is no mapping)
                 view = file.get_slice(name)
                 if view.get_dtype() not in _DTYPES:
@@ -55,10 +56,15 @@ def tensors_from_directory(directory: Path) -> Tensors:
                 file_of[name], shapes[name] = path, tuple(view.get_shape())
 
     def read(name: str) -> np.ndarray:
-        with _open(file_of[name]) as file:
+        with open_safetensors(file_of[name]) as file:
             return file.get_tensor(name)
 
-    return Tensors(str(directory), shapes, read)
+    def blocks(name: str) -> Iterator[np.ndarray]:
+        for rows in row_blocks(shapes[name]):
+            with open_safetensors(file_of[name]) as file:  # anew, which lets go of the pages read before
+                yield file.get_slice(name)[rows]
+
+    return Tensors(str(directory), shapes, read, blocks)
 
 
 def _safetensors(directory: Path) -> list[Path]:
@@ -95,7 +101,8 @@ def _shard_names(values: Iterable[Any], index: Path) -> list[str]:
     return sorted(names)
 
 
-def _open(path: Path) -> safe_open:
+def open_safetensors(path: Path) -> safe_open:
+    """A file of tensors, or a LoadError."""
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
@@ -113,6 +120,12 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more exact
         raise LoadError(f"cannot read {path} as a tokenizer ({error}); download it again") from error
+    unknown = getattr(backend.model, "unk_token", None)
+    if isinstance(backend.model, _NEED_UNKNOWN) and backend.token_to_id(unknown) is None:
+        raise LoadError(
+            f"the vocabulary of {path} lacks its unknown token, {unknown!r}, without which this kind of tokenizer "
+            "fails at the first word that it does not know; download it again"
+        )
     settings = _optional_json(directory / "tokenizer_config.json")
     names = {key: _content(settings, key, directory) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     names = {key: token for key, token in names.items() if token is not None}
@@ -134,6 +147,16 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
         chat_template=_chat_template(directory, settings),
         template_names=names,
     )
+
+
+def special_ids(path: Path) -> dict[str, Any]:
+    """What a config.json says about special tokens, checked."""
+    config = read_json(path)
+    return {
+        key: config[key]
+        for key in ("bos_token_id", "eos_token_id", "pad_token_id")
+        if key in config and (config[key] is None or _ids(config, key, path))
+    }
 
 
 def _ids(source: dict[str, Any], key: str, path: Path) -> list[int]:

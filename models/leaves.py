@@ -19,6 +19,8 @@ class Leaf(NamedTuple):
     """From these tensors, in this order, to the parameter."""
     split: Callable[[np.ndarray], list[np.ndarray]]
     """And back."""
+    as_stored: bool = False
+    """Whether it is its one tensor as it is, so that some rows can be read at a time."""
 
 
 class Spec(NamedTuple):
@@ -45,7 +47,7 @@ class Spec(NamedTuple):
 
 def same(path: str, name: str, shape: Shape) -> Leaf:
     """A parameter that is stored as it is; ``path`` has dots between its parts."""
-    return Leaf(tuple(path.split(".")), {name: shape}, lambda arrays: arrays[0], lambda array: [array])
+    return Leaf(tuple(path.split(".")), {name: shape}, lambda arrays: arrays[0], lambda array: [array], as_stored=True)
 
 
 def transposed(path: str, name: str, shape: Shape) -> Leaf:
@@ -97,6 +99,7 @@ class Heads(NamedTuple):
 def transpose_stored(leaf: Leaf) -> Leaf:
     """The same leaf of tensors that are stored the other way round."""
     return leaf._replace(
+        as_stored=False,
         parts={name: shape[::-1] for name, shape in leaf.parts.items()},
         join=lambda arrays: leaf.join([array.T for array in arrays]),
         split=lambda array: [part.T for part in leaf.split(array)],

@@ -1,6 +1,8 @@
 """The Llama family: Llama 1 to 3, SmolLM, TinyLlama and their like."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,12 +101,12 @@ def config_from_gguf(file: GGUFFile) -> LlamaConfig:
 
 
 def tensors_from_gguf(file: GGUFFile, config: LlamaConfig) -> Tensors:
-    def fix(name: str, array: np.ndarray) -> np.ndarray:
+    def fix(name: str) -> Callable[[np.ndarray], np.ndarray] | None:
         if ".q_proj." in name:
-            return half_split(array, config.num_heads)
+            return partial(half_split, heads=config.num_heads)
         if ".k_proj." in name:
-            return half_split(array, config.num_kv_heads)
-        return array
+            return partial(half_split, heads=config.num_kv_heads)
+        return None
 
     return renamed_tensors(file, spec(config), fix=fix)
 

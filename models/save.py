@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ def save(
     params: PyTree,
     *,
     tokenizer: Tokenizer | None = None,
+    special_ids: Mapping[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
     also: Callable[[Path], None] | None = None,
 ) -> None:
@@ -42,6 +43,8 @@ def save(
         config: the model's configuration.
         params: its parameters, in either layout. One layer's tensors are copied to the host at a time.
         tokenizer: written beside it with its end tokens and its chat template, if given.
+        special_ids: what config.json says about ``bos_token_id``, ``eos_token_id`` and ``pad_token_id`` of a model
+            without a tokenizer; by default that there are none.
         shard_bytes: most bytes of tensors in one file; the host holds one file's tensors.
         also: writes further files into the directory that it is called with.
 
@@ -49,12 +52,12 @@ def save(
         FileExistsError: the directory is not empty.
         ValueError: config.json cannot say what the configuration says.
     """
-    directory = Path(directory)
+    directory = Path(directory).resolve()  # a link stays one, and what it leads to is filled
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise FileExistsError(f"{directory} exists and is not an empty directory; expected a new one, so name another")
     family = family_of_config(config)
     # Refused before anything is written.
-    raw = family.config_to_hf(config) | _tokens(tokenizer)
+    raw = family.config_to_hf(config) | _tokens(tokenizer) | dict(special_ids or {})
     raw["dtype"] = str(np.dtype(jax.tree.leaves(params)[0].dtype))
     beside = directory.parent / f".{directory.name}.{uuid.uuid4().hex[:8]}"
     beside.mkdir(parents=True)

@@ -1,5 +1,6 @@
 """From named tensors in a file to the parameters of a model, and back."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from .leaves import Leaf, Spec
 _MOST_LISTED = 8
 _ALIGNMENT = 64
 
-Read = Callable[[str], np.ndarray]
+_BLOCK_BYTES = 1 << 24
 
 
 class Tensors(NamedTuple):
@@ -23,8 +24,17 @@ class Tensors(NamedTuple):
 
     path: str
     shapes: Mapping[str, tuple[int, ...]]
-    read: Read
+    read: Callable[[str], np.ndarray]
     """One tensor, in a float dtype; nothing is kept."""
+    blocks: Callable[[str], Iterable[np.ndarray]]
+    """The same tensor, some rows at a time from the first to the last."""
+
+
+def row_blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Rows of a tensor in order, so many at a time that they take little memory in float32."""
+    rows = max(1, _BLOCK_BYTES // (4 * math.prod(shape[1:])))
+    for start in range(0, shape[0], rows):
+        yield slice(start, min(start + rows, shape[0]))
 
 
 def renamed(tensors: Tensors, rename: Callable[[str], str | None]) -> Tensors:
@@ -35,7 +45,11 @@ def renamed(tensors: Tensors, rename: Callable[[str], str | None]) -> Tensors:
         if new is not None:
             source[new] = name
     shapes = {new: tensors.shapes[name] for new, name in source.items()}
-    return Tensors(tensors.path, shapes, lambda name: tensors.read(source[name]))
+    return tensors._replace(
+        shapes=shapes,
+        read=lambda name: tensors.read(source[name]),
+        blocks=lambda name: tensors.blocks(source[name]),
+    )
 
 
 def check_tensors(tensors: Tensors, expected: Mapping[str, tuple[int, ...]], ignored: Iterable[str] = ()) -> None:
@@ -68,30 +82,43 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
     """The parameters that a spec describes, after a check of all names and shapes.
 
     Tensors are read one at a time and parameters made one at a time, the largest first: the host never holds more than
-    what is done, the parameter in the making and one tensor.
+    what is done, the parameter in the making, and one tensor or, where a parameter is a tensor as it is, some of its
+    rows.
     """
     expected = spec.shapes()
     # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.
     ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"]
     check_tensors(tensors, expected, ignored)
 
-    def whole(leaf: Leaf) -> np.ndarray:
-        return _copied(leaf.join([tensors.read(name) for name in leaf.parts]), dtype)
+    def joined(leaf: Leaf, names: list[str]) -> np.ndarray:
+        return leaf.join([tensors.read(name) for name in names])
 
-    def of_layer(leaf: Leaf, index: int) -> np.ndarray:
-        return leaf.join([tensors.read(spec.name(part, index)) for part in leaf.parts])
+    def made(leaf: Leaf, names: list[str]) -> np.ndarray:
+        """In a buffer of its own: what is read may be a view of the file."""
+        if leaf.as_stored:
+            buffer = _aligned(expected[names[0]], dtype)
+            _fill(buffer, tensors.blocks(names[0]))
+        else:
+            array = joined(leaf, names)
+            buffer = _aligned(array.shape, dtype)
+            buffer[...] = array
+        return buffer
 
     def of_all_layers(leaf: Leaf) -> np.ndarray:
         buffer = None
         for index in range(spec.num_layers):
-            array = of_layer(leaf, index)
+            names = of_layer(leaf, index)
+            array = joined(leaf, names)
             buffer = _aligned((spec.num_layers, *array.shape), dtype) if buffer is None else buffer
             buffer[index] = array
         assert buffer is not None, "a model has layers"
         return buffer
 
+    def of_layer(leaf: Leaf, index: int) -> list[str]:
+        return [spec.name(part, index) for part in leaf.parts]
+
     jobs: list[tuple[int, tuple[Any, ...], Callable[[], np.ndarray]]] = [
-        (_size(leaf), leaf.path, lambda leaf=leaf: whole(leaf)) for leaf in spec.top
+        (_size(leaf), leaf.path, lambda leaf=leaf: made(leaf, list(leaf.parts))) for leaf in spec.top
     ]
     for leaf in spec.layer:
         if stacked:
@@ -102,7 +129,7 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
                 (
                     _size(leaf),
                     ("layers", index, *leaf.path),
-                    lambda leaf=leaf, index=index: _copied(of_layer(leaf, index), dtype),
+                    lambda leaf=leaf, index=index: made(leaf, of_layer(leaf, index)),
                 )
                 for index in range(spec.num_layers)
             ]
@@ -121,11 +148,12 @@ def _aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def _copied(array: np.ndarray, dtype: jnp.dtype) -> np.ndarray:
-    """The values in a buffer of their own: what is read may be a view of the file."""
-    buffer = _aligned(array.shape, dtype)
-    buffer[...] = array
-    return buffer
+def _fill(buffer: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
+    start = 0
+    for block in blocks:
+        buffer[start : start + len(block)] = block
+        start += len(block)
+    assert start == len(buffer), "blocks are all of a tensor"
 
 
 def _size(leaf: Leaf) -> int:

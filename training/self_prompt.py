@@ -4,8 +4,7 @@ A drafter is asked to guess what its target says, so what the target says is the
 needed. A chat model that is given its template up to where a user would speak goes on as that user.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +16,11 @@ from specdec_jax.models import Loaded, Tokenizer
 from specdec_jax.sampling import SamplingParams
 from specdec_jax.state import FinishReason, GenerateConfig
 
+from .samples import Sample
+
+CONFIG = GenerateConfig(capacity=384, prefill_chunk=64, rule="token")
 _PLACEHOLDER = "WHAT-THE-USER-SAYS"
 _QUESTION_TEMPERATURE = 1.0
-
-
-class Sample(NamedTuple):
-    """A prompt and what the target said to it."""
-
-    prompt_ids: list[int]
-    answer_ids: list[int]
-    """Its end token included, if it came to one."""
-    temperature: float
-    """That the answer was drawn at."""
 
 
 def questions(
@@ -42,7 +34,7 @@ def questions(
     tokenizer = _tokenizer(target)
     before = opening(tokenizer)
     rows = [tokenizer.encode(before, add_special_tokens=False)] * count
-    said = _generate(target, rows, key, np.full(count, _QUESTION_TEMPERATURE), config, max_tokens)
+    said = _generate(target, rows, key, np.full(count, _QUESTION_TEMPERATURE), config, [max_tokens] * count)
     ends = set(tokenizer.eos_ids)
     whole = [ids for ids in said if ids and ids[-1] in ends]
     return [text for text in (tokenizer.decode(ids).strip() for ids in whole) if text]
@@ -65,17 +57,37 @@ def answers(
     prompts: Sequence[Sequence[int]],
     *,
     key: PRNGKeyArray,
-    temperatures: Sequence[float] | np.ndarray,
+    temperatures: Sequence[float],
     config: GenerateConfig,
     max_tokens: int | None = None,
+    rows: int | None = None,
 ) -> list[Sample]:
-    """What the target says to each prompt, all in one batch; prompts that leave no room are left out."""
-    pairs = [(list(p), float(t)) for p, t in zip(prompts, temperatures, strict=True) if len(p) < config.capacity]
-    if not pairs:
+    """What the target says to each prompt; prompts that leave no room are left out.
+
+    Args:
+        target: who answers.
+        prompts: token ids.
+        key: consumed.
+        temperatures: of the prompts in turn.
+        config: capacity of prompt and answer together.
+        max_tokens: most tokens of an answer; an answer that is cut off is learned from too.
+        rows: of the batch, filled up with rows that end at once, so that other counts of prompts compile nothing.
+    """
+    count = len(prompts) if rows is None else rows
+    fitting = [list(prompt) for prompt in prompts if 0 < len(prompt) < config.capacity]
+    if not fitting:
         return []
-    rows, heats = zip(*pairs, strict=True)
-    said = _generate(target, rows, key, np.asarray(heats), config, max_tokens)
-    return [Sample(p, a, t) for p, a, t in zip(rows, said, heats, strict=True) if a]
+    heats = [float(temperatures[i % len(temperatures)]) for i in range(len(fitting))]
+    idle = count - len(fitting)
+    said = _generate(
+        target,
+        fitting + [fitting[0][:1]] * idle,
+        key,
+        np.asarray(heats + [0.0] * idle),
+        config,
+        [config.capacity if max_tokens is None else max_tokens] * len(fitting) + [0] * idle,
+    )
+    return [Sample(p, a, t) for p, a, t in zip(fitting, said, heats, strict=False) if a]
 
 
 def self_prompted(
@@ -83,24 +95,19 @@ def self_prompted(
     *,
     key: PRNGKeyArray,
     temperatures: Sequence[float] = (0.0, 1.0),
-    batch: int = 64,
+    rows: int = 64,
     config: GenerateConfig | None = None,
-) -> Iterator[Sample]:
-    """Samples without end: batches of questions, answered at each of the temperatures in turn. The key is consumed."""
-    config = GenerateConfig(capacity=384, prefill_chunk=64, rule="token") if config is None else config
+    max_tokens: int | None = None,
+) -> list[Sample]:
+    """One batch: as many questions as come to an end, of ``rows`` begun, and the target's answers to them."""
+    config = CONFIG if config is None else config
     tokenizer = _tokenizer(target)
-    waiting: list[str] = []
-    turn = 0
-    while True:
-        key, ask, reply = jax.random.split(key, 3)
-        if len(waiting) < batch:
-            waiting += questions(target, batch, key=ask, config=config)
-            continue
-        asked, waiting = waiting[:batch], waiting[batch:]
-        prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in asked]
-        heats = [temperatures[(turn + i) % len(temperatures)] for i in range(batch)]
-        turn += batch
-        yield from answers(target, prompts, key=reply, temperatures=heats, config=config)
+    ask, reply = jax.random.split(key)
+    asked = questions(target, rows, key=ask, config=config)
+    prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in asked]
+    return answers(
+        target, prompts, key=reply, temperatures=temperatures, config=config, max_tokens=max_tokens, rows=rows
+    )
 
 
 def _tokenizer(target: Loaded) -> Tokenizer:
@@ -124,7 +131,7 @@ def _generate(target: Loaded, rows, key, temperatures, config: GenerateConfig, m
         key=key,
         sampling=SamplingParams(temperature=jnp.asarray(temperatures, jnp.float32)),
         config=config,
-        max_new_tokens=config.capacity if max_tokens is None else max_tokens,
+        max_new_tokens=np.asarray(max_tokens),
         eos_tokens=_tokenizer(target).eos_ids,
     )
     tokens, lengths = np.asarray(generation.tokens), np.asarray(generation.lengths)

@@ -6,8 +6,6 @@ test): in step j each pair s reads the feature that step j - 1 gave for pair s -
 the pairs after these as the steps between made them. All positions of a text go through a step at once.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -87,30 +85,3 @@ def _attend(
     for i, (_, v) in enumerate(way):
         mixed += jnp.moveaxis(weights[..., T + i], 3, 1)[..., None] * v[:, :, :, None]
     return mixed
-
-
-PerPosition = Callable[..., tuple[Array, Array]]
-
-
-def in_chunks(
-    per_position: PerPosition, mask: Bool[Array, "N"], *arrays: Float[Array, "N ..."], chunk: int
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Means over the positions of ``mask`` of the two numbers that ``per_position(*arrays)`` gives for each.
-
-    Positions go through in chunks, and the backward pass computes each chunk again, so that logits [N, V] never exist.
-    """
-    N = mask.shape[0]
-    rest = -N % chunk
-    mask = jnp.pad(mask, (0, rest))
-    padded = [jnp.pad(x, ((0, rest), *[(0, 0)] * (x.ndim - 1))) for x in arrays]
-    pieces = [x.reshape(-1, chunk, *x.shape[1:]) for x in (mask, *padded)]
-
-    @jax.checkpoint
-    def one(sums, piece):
-        counts, *parts = piece
-        numbers = per_position(*parts)
-        return tuple(s + jnp.where(counts, n, 0).sum() for s, n in zip(sums, numbers, strict=True)), None
-
-    sums, _ = jax.lax.scan(one, (jnp.float32(0), jnp.float32(0)), tuple(pieces))
-    count = jnp.maximum(mask.sum(), 1).astype(jnp.float32)
-    return sums[0] / count, sums[1] / count

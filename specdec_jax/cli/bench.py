@@ -87,7 +87,7 @@ def main(args: Sequence[str]) -> int:
     assert made.drafter is not None, "Options refuses none"
     passes = [bench.Pass(*one) for one in made.passes(options.draft_length)]
     found = bench.measure(
-        target,
+        made.target,
         bench.Draft(made.name, made.drafter, made.params, passes),
         _others(options, target.tokenizer.eos_ids if target.tokenizer else ()),
         [request.token_ids for request in asked],

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ..models import load, save
+from ..models.huggingface import special_ids
 from . import UserError
 from .options import parse
 
@@ -57,8 +58,11 @@ def main(args: Sequence[str]) -> int:
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
 
+    # Nobody else knows them where there is no tokenizer.
+    config = source / "config.json"
+    ids = special_ids(config) if loaded.tokenizer is None and config.is_file() else None
     try:
-        save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, also=copy)
+        save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
     except (ValueError, OSError) as error:
         raise UserError(f"cannot write {destination}: {error}") from error
     print(f"{destination}: {options.source} in {options.dtype}", file=sys.stderr)

@@ -57,8 +57,7 @@ def main(args: Sequence[str]) -> int:
     target = load(options.target)
     config = dataclasses.replace(_CONFIG, draft_length=options.draft_length)
     plain, drafted = (
-        Engine(target, drafting.make(name, target), config, batch=1, seed=options.seed)
-        for name in ("none", options.draft)
+        Engine(drafting.make(name, target), config, batch=1, seed=options.seed) for name in ("none", options.draft)
     )
 
     def ask(which, temperature: float) -> list[requests.Request]:
@@ -91,7 +90,7 @@ def _pairs(plain: Engine, drafted: Engine, asked: Sequence[requests.Request], co
     pairs = []
     for pair in zip(answer(plain, asked), answer(drafted, asked), strict=True):
         pairs.append(pair)
-        output.print_answer(pair[1], plain.target.tokenizer, console, under=_asked(pair[1]))
+        output.print_answer(pair[1], plain.drafting.target.tokenizer, console, under=_asked(pair[1]))
         console.print(_line(pair) + "\n", style="dim", soft_wrap=True, markup=False)
     return pairs
 

@@ -1,12 +1,17 @@
 """From ``--draft`` to a drafter."""
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+
 from .._typing import PyTree
-from ..drafters import Drafter, draft_model, early_exit, ngram
-from ..lm import LanguageModel
-from ..models import Loaded, load, pair
+from ..drafters import Drafter, draft_model, early_exit, feature_head, ngram
+from ..lm import FeatureModel, LanguageModel
+from ..models import Loaded, find_head, head_for, load, load_head, pair
 from . import UserError
 
 _EXIT = "exit:"
@@ -17,6 +22,8 @@ class Drafting(NamedTuple):
     """A drafter and its params; no drafter is plain decoding."""
 
     name: str
+    target: Loaded
+    """As this drafter needs it built; its params are the same."""
     drafter: Drafter | None
     params: PyTree
     passes: Callable[[int], list[tuple[LanguageModel, int, int]]] = lambda K: []
@@ -24,17 +31,49 @@ class Drafting(NamedTuple):
 
 
 def make(name: str, target: Loaded) -> Drafting:
-    """``none``, ``ngram``, ``exit:M``, or the path or name of a model with the target's vocabulary."""
+    """``none``, ``ngram``, ``exit:M``, the directory or name of a feature head, or the path or name of a model."""
     if name == "none":
-        return Drafting(name, None, None)
+        return Drafting(name, target, None, None)
     if name == "ngram":
-        return Drafting(name, _NGRAM, None)
+        return Drafting(name, target, _NGRAM, None)
     if name.startswith(_EXIT):
         shallow = target.variant(depth=_depth(name, target))
-        return Drafting(name, early_exit(shallow), target.params, lambda K: [(shallow, 1, K)])
+        return Drafting(name, target, early_exit(shallow), target.params, lambda K: [(shallow, 1, K)])
+    head = find_head(name)
+    if head is not None:
+        return _head(head, target)
     draft = _load(name, target)
     model = draft.model
-    return Drafting(draft.name, draft_model(model), draft.params, lambda K: [(model, 2, 1), (model, 1, K - 1)])
+    return Drafting(draft.name, target, draft_model(model), draft.params, lambda K: [(model, 2, 1), (model, 1, K - 1)])
+
+
+def _head(path: Path, target: Loaded) -> Drafting:
+    head = load_head(path, dtype=jax.tree.leaves(target.params)[0].dtype)
+    try:
+        model, params = head_for(head, target)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    built = target._replace(model=target.variant(hidden_layers=head.config.hidden_layers))
+    guess, learn = _pass_of(model, True), _pass_of(model, False)
+    return Drafting(head.name, built, _head_drafter(model), params, lambda K: [(guess, 1, K), (learn, K + 1, 1)])
+
+
+@functools.cache
+def _head_drafter(model: FeatureModel) -> Drafter:
+    return feature_head(model)
+
+
+@functools.cache
+def _pass_of(head: FeatureModel, guesses: bool) -> LanguageModel:
+    """A pass of a head over any features, to time: one that makes a guess, or one that reads the target's states."""
+
+    def apply(params, tokens, state, lengths):
+        cache, feature = state
+        features = jnp.broadcast_to(feature[:, None], (*tokens.shape, feature.shape[-1]))
+        out, cache = head.apply(params, features, tokens, cache, lengths)
+        return head.logits(params, out) if guesses else out, None, (cache, out[:, -1])
+
+    return LanguageModel(head.init, apply, head.vocab_size, head.max_positions)
 
 
 def _depth(name: str, target: Loaded) -> int:

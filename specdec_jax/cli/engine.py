@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..generate import generate
-from ..models import Loaded
 from ..sampling import SamplingParams
 from ..state import FinishReason, GenerateConfig, Generation, Stats
 from .drafting import Drafting
@@ -41,7 +40,6 @@ class Answer(NamedTuple):
 class Engine(NamedTuple):
     """What stays the same for all requests."""
 
-    target: Loaded
     drafting: Drafting
     config: GenerateConfig
     batch: int
@@ -111,10 +109,10 @@ def _run(engine: Engine, members: Sequence[Request], slots: int) -> Generation:
     for row, request in enumerate(rows):
         prompts[row, : len(request.token_ids)] = request.token_ids
     sampling = SamplingParams(*(jnp.asarray(values) for values in zip(*(row.sampling for row in rows), strict=True)))
-    tokenizer = engine.target.tokenizer
+    tokenizer = engine.drafting.target.tokenizer
     return generate(
-        engine.target.model,
-        engine.target.params,
+        engine.drafting.target.model,
+        engine.drafting.target.params,
         engine.drafting.drafter,
         engine.drafting.params,
         prompts,

@@ -86,7 +86,7 @@ def main(args: Sequence[str]) -> int:
         errors.print(f"{fault.where}: {fault.why}", markup=False)
     if not asked:
         return _close(faults, len(prompts), errors)
-    engine = Engine(target, chosen, options.config, min(options.batch, len(asked)), options.seed)
+    engine = Engine(chosen, options.config, min(options.batch, len(asked)), options.seed)
 
     answers = []
     with _open(options.output) as file:

@@ -57,6 +57,25 @@ def test_a_gguf_file_becomes_a_directory(tmp_path, smollm2):
     np.testing.assert_array_equal(weight, mine.reshape(weight.shape))
 
 
+def test_special_tokens_without_a_tokenizer(tiny, tmp_path):
+    """config.json is then the only one that knows them."""
+    config = json.loads((tiny / "config.json").read_text()) | {"eos_token_id": [2, 5], "bos_token_id": 1}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "theirs" / "model.safetensors").write_bytes((tiny / "model.safetensors").read_bytes())
+    assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
+    got = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert (got["eos_token_id"], got["bos_token_id"], got["pad_token_id"]) == ([2, 5], 1, config.get("pad_token_id"))
+
+
+def test_a_link_to_an_empty_directory(tiny, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    assert main(["convert", str(tiny), str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert models.load(tmp_path / "disk").config == models.load(tiny).config
+
+
 def test_an_occupied_directory(tiny, tmp_path, capsys):
     (tmp_path / "mine").write_text("kept")
     assert main(["convert", str(tiny), str(tmp_path)]) == 2

@@ -31,7 +31,7 @@ def test_answers_come_in_order_from_one_program_a_bucket(tiny):
     target = load(tiny)
     model, traces = count_traces(target.model)
     config = GenerateConfig(capacity=150, prefill_chunk=64)
-    engine = Engine(target._replace(model=model), Drafting("none", None, None), config, batch=2, seed=0)
+    engine = Engine(Drafting("none", target._replace(model=model), None, None), config, batch=2, seed=0)
     lengths = [3, 100, 5, 70, 8, 1]
     built = []
     answers = list(answer(engine, [make_request(i, n) for i, n in enumerate(lengths)], compiling=built.append))

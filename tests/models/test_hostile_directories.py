@@ -170,6 +170,15 @@ def test_tokenizers(text, folder):
         models.load(folder)
 
 
+@pytest.mark.parametrize("kind", ["WordPiece", "WordLevel"])
+def test_a_vocabulary_without_its_unknown_token(kind, folder):
+    model = {"type": kind, "vocab": {"a": 0}, "unk_token": "[UNK]"}
+    more = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100} if kind == "WordPiece" else {}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": model | more}))
+    with pytest.raises(LoadError, match=r"lacks its unknown token, '\[UNK\]', without which"):
+        models.load(folder)
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from gguf_files import write_gguf
+from gguf_files import write_gguf, write_metadata
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import Qwen2Converter, TikTokenConverter
@@ -107,6 +107,18 @@ def test_ids(pre, from_gguf):
     assert got.vocab() == [want.id_to_token(i) for i in range(want.get_vocab_size())]
     assert got.token_of(2) == "<|im_end|>"
     assert got.token_of(10**6) is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "ends"), [("qwen2", (2, 0)), ("qwen3", (2, 0)), ("phi3", (2, 0)), ("llama", (2,))]
+)
+def test_the_end_of_a_text_ends_it_where_the_family_says_so(architecture, ends, tmp_path):
+    """Qwen's files name one end token, and its directories two; in SmolLM2's the other is the unknown token."""
+    metadata = vocabulary(trained("gpt-2"), "gpt-2", **{"ggml.eos_token_id": 2})
+    write_metadata(tmp_path / "model.gguf", metadata, architecture)
+    got = tokenizer_from_gguf(GGUFFile(tmp_path / "model.gguf"))
+    assert got is not None
+    assert got.eos_ids == ends
 
 
 def test_end_tokens_and_begin_token(from_gguf):

@@ -13,7 +13,7 @@ from specdec_jax.models.feature_head import (
     head_graph,
     init_head_params,
 )
-from specdec_jax.training.unrolled import in_chunks, in_step, unrolled_features
+from specdec_jax.training.unrolled import in_step, unrolled_features
 
 V, E, T, STEPS = 13, 12, 9, 3
 LAYER = LlamaConfig(
@@ -68,23 +68,6 @@ def test_logits_know_only_the_draft_vocabulary():
     known = np.isfinite(logits)
     assert sorted(np.flatnonzero(known)) == sorted(IDS)
     np.testing.assert_array_equal(np.argsort(logits[IDS]), np.argsort(HEAD["head"]["weight"] @ HEAD["norm"]["weight"]))
-
-
-def test_chunks_are_only_a_way_to_compute():
-    x, y = jax.random.normal(jax.random.key(0), (2, 11))
-    mask = jnp.arange(11) % 3 != 0
-
-    def whole(x):
-        return jnp.where(mask, x * y, 0).sum() / 7
-
-    def parts(x):
-        return in_chunks(lambda a, b: (a * b, a + b), mask, x, y, chunk=4)
-
-    np.testing.assert_allclose(parts(x)[0], whole(x), rtol=1e-6)
-    np.testing.assert_allclose(parts(x)[1], (x + y)[mask].mean(), rtol=1e-5)
-    np.testing.assert_allclose(jax.grad(lambda x: parts(x)[0])(x), jax.grad(whole)(x), rtol=1e-6)
-    nothing = in_chunks(lambda a, b: (a, b), jnp.zeros(11, bool), x, y, chunk=4)
-    assert [float(n) for n in nothing] == [0, 0]
 
 
 @pytest.mark.parametrize("steps", [1, STEPS])

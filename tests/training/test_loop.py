@@ -1,0 +1,249 @@
+"""The loop learns, goes on exactly where it was stopped, and ends with a clear error where it cannot."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax.training import batches
+from specdec_jax.training.checkpoints import Checkpoints
+from specdec_jax.training.errors import TrainingError
+from specdec_jax.training.loop import Run, TrainConfig, make_step, new_state, read_log, train
+from specdec_jax.training.packing import pack
+from specdec_jax.training.students import Batch, Measured, Student
+from specdec_jax.training.teacher import Outputs
+
+WIDTH = 6
+CONFIG = TrainConfig(steps=24, batch=4, learning_rate=0.05, warmup=2, evaluate_every=5, seed=3)
+
+
+def linear_student() -> Student:
+    """It is to give back the teacher's features; alpha is how close it comes."""
+
+    def measure(params, frozen, batch: Batch) -> Measured:
+        guess = jax.nn.one_hot(batch.tokens % WIDTH, WIDTH) @ params["w"] + params["b"][None, None]
+        error = jnp.square(guess - batch.features).sum(-1)
+        count = batch.learned.sum().astype(jnp.float32)[None]
+        loss = jnp.where(batch.learned, error, 0).sum()[None]
+        alpha = jnp.where(batch.learned, jnp.exp(-error), 0).sum()[None]
+        return Measured(loss, alpha, count)
+
+    return Student(measure, (1.0,))
+
+
+def run(samples, **changes) -> Run:
+    packed = pack(samples, 20)
+    secret = np.random.default_rng(0).normal(size=(WIDTH, WIDTH)).astype(np.float32)
+    outputs = Outputs(secret[packed.tokens % WIDTH], np.zeros((*packed.tokens.shape, 0, 1), np.float32))
+    corpus = batches.Corpus(packed, outputs)
+    return Run(
+        linear_student(),
+        {},
+        batches.fixed(corpus, CONFIG.batch, CONFIG.seed),
+        batches.in_order(corpus, CONFIG.batch),
+        {"data": "these"},
+    )._replace(**changes)
+
+
+def params():
+    return {"w": jnp.zeros((WIDTH, WIDTH)), "b": jnp.zeros(WIDTH)}
+
+
+def same(one, other) -> bool:
+    return all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), one, other)))
+
+
+def test_it_learns(samples, tmp_path):
+    train(run(samples), params(), CONFIG, tmp_path)
+    log = read_log(tmp_path / "log.jsonl")
+    measured = [line["held_out"] for line in log if "held_out" in line]
+    assert [line["step"] for line in log if "held_out" in line] == [5, 10, 15, 20, 24]
+    assert measured[-1]["loss"][0] < 0.2 * measured[0]["loss"][0]
+    assert measured[-1]["block_efficiency"] == pytest.approx(1 + measured[-1]["alpha"][0])
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("at", [0, 3, 10, 17])
+def test_a_run_that_was_stopped_ends_the_same(at, samples, tmp_path):
+    whole = train(run(samples), params(), CONFIG, tmp_path / "whole")
+
+    def dying(phase):
+        def at_step(step):
+            if step == at:
+                raise Killed
+            return phase(step)
+
+        return at_step
+
+    good = run(samples)
+    bad = good._replace(batches=lambda first, params: dying(good.batches(first, params)))
+    with pytest.raises(Killed):
+        train(bad, params(), CONFIG, tmp_path / "stopped")
+    again = train(good, params(), CONFIG, tmp_path / "stopped")
+    assert same(again, whole)
+    strip = lambda lines: [{key: line[key] for key in line if key != "seconds"} for line in lines]  # noqa: E731
+    assert strip(read_log(tmp_path / "stopped" / "log.jsonl")) == strip(read_log(tmp_path / "whole" / "log.jsonl"))
+    assert same(train(good, params(), CONFIG, tmp_path / "stopped"), whole), "there is nothing left to do"
+
+
+def test_the_best_is_kept(samples, tmp_path):
+    """A run that gets worse keeps its best checkpoint beside the last ones."""
+    config = dataclasses.replace(CONFIG, steps=30)
+    scores = iter([1.0, 3.0, 2.0, 1.9, 1.8, 1.7])
+    kept = []
+    with Checkpoints(tmp_path, {}) as checkpoints:
+        for step in range(5, 35, 5):
+            state = new_state({"w": jnp.full((2, 2), float(step))}, config)
+            kept.append(state)
+            checkpoints.save(step, state, next(scores))
+    with Checkpoints(tmp_path, {}) as checkpoints:
+        assert float(checkpoints.restore(kept[0]).params["w"][0, 0]) == 30
+        assert float(checkpoints.restore_best(kept[0]).params["w"][0, 0]) == 10
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(samples):
+    good = run(samples)
+    batch = good.batches(0, None)(0)
+    even = batch._replace(learned=np.ones_like(batch.learned))  # so that the parts weigh the same
+    states = []
+    for accumulate in (1, 2, 4):
+        config = dataclasses.replace(CONFIG, accumulate=accumulate)
+        state, metrics = make_step(good.student, config)(new_state(params(), config), {}, even)
+        assert metrics["tokens"] == even.learned.size
+        states.append(state.params)
+    for other in states[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), states[0], other)
+
+
+# ---- what stops a run ----
+
+
+def test_a_loss_that_is_no_number(samples, tmp_path):
+    good = run(samples)
+
+    def poisoned(first, params):
+        phase = good.batches(first, params)
+
+        def at(step):
+            batch = phase(step)
+            return batch._replace(features=batch.features + (np.nan if step == 12 else 0))
+
+        return at
+
+    with pytest.raises(TrainingError, match=r"the loss of step 12 is nan .* The last checkpoint stands"):
+        train(good._replace(batches=poisoned), params(), CONFIG, tmp_path)
+    whole = train(run(samples), params(), CONFIG, tmp_path / "whole")
+    assert same(train(good, params(), CONFIG, tmp_path), whole), "the checkpoint before it is good"
+
+
+def test_a_step_that_is_no_number_changes_nothing(samples):
+    good = run(samples)
+    batch = good.batches(0, None)(0)
+    state = new_state(params(), CONFIG)
+    kept = jax.tree.map(np.asarray, state)
+    state, metrics = make_step(good.student, CONFIG)(state, {}, batch._replace(features=batch.features * np.inf))
+    assert not metrics["sound"]
+    assert same(state, kept)
+
+
+def test_another_run_is_refused(samples, tmp_path):
+    train(run(samples), params(), CONFIG, tmp_path)
+    with pytest.raises(TrainingError, match="holds another run: data was 'these' and is now 'those'"):
+        train(run(samples, identity={"data": "those"}), params(), CONFIG, tmp_path)
+    faster = dataclasses.replace(CONFIG, learning_rate=0.5)
+    with pytest.raises(TrainingError, match=r"training.learning_rate was 0.05 and is now 0.5"):
+        train(run(samples), params(), faster, tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named(samples, tmp_path):
+    train(run(samples), params(), CONFIG, tmp_path)
+    for path in (tmp_path / "checkpoints" / "24").rglob("*"):
+        if path.is_file() and "metadata" not in path.name.lower():
+            path.write_bytes(b"")
+    with pytest.raises(TrainingError, match=r"cannot read checkpoint 24 of .* to go on from the one before it"):
+        train(run(samples), params(), CONFIG, tmp_path)
+
+
+CHILD = """
+    import dataclasses, resource, signal, sys
+    import jax
+    sys.path[:0] = sys.argv[2:3]
+    from test_loop import CONFIG, params, run, train
+    from specdec_jax.training.errors import TrainingError
+    from specdec_jax.training.samples import read_samples
+    from pathlib import Path
+    out = Path(sys.argv[1])
+    samples = read_samples(out / "samples.jsonl", 29)
+    config = dataclasses.replace(CONFIG, steps=40)
+    {before}
+    try:
+        tell = lambda line: print(line["step"], flush=True)
+        state = train(run(samples), params(), config, out / sys.argv[3], progress=tell)
+        print("sum", [float(leaf.sum()).hex() for leaf in jax.tree.leaves(state.params)])
+    except TrainingError as error:
+        print("refused", error)
+"""
+
+
+def start(folder: Path, name: str, before: str = "pass") -> subprocess.Popen:
+    script = textwrap.dedent(CHILD).replace("{before}", before)
+    arguments = [str(folder), str(Path(__file__).parent), name]
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.heavy
+def test_a_process_that_is_killed_ends_the_same(samples, tmp_path):
+    from specdec_jax.training.samples import write_samples
+
+    write_samples(tmp_path / "samples.jsonl", samples)
+    whole = start(tmp_path, "whole")
+    killed = start(tmp_path, "killed")
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if int(line) >= 15:
+            os.kill(killed.pid, signal.SIGKILL)
+            break
+    killed.wait()
+    out, error = whole.communicate()
+    assert whole.returncode == 0, error
+    again, error = start(tmp_path, "killed").communicate()
+    assert int(again.split()[0]) > 0, error
+    assert again.splitlines()[-1] == out.splitlines()[-1]
+    assert again.splitlines()[-1].startswith("sum")
+
+
+@pytest.mark.heavy
+def test_a_full_disk(samples, tmp_path):
+    """No file may grow past some bytes: the run ends with an error that says so, and goes on once there is room."""
+    from specdec_jax.training.samples import write_samples
+
+    write_samples(tmp_path / "samples.jsonl", samples)
+    limit = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))"
+    out, error = start(tmp_path, "full", limit).communicate()
+    assert "refused cannot write a checkpoint into" in out or "refused cannot use" in out, (out, error)
+    out, error = start(tmp_path, "full").communicate()
+    assert out.splitlines()[-1].startswith("sum"), (out, error)
+
+
+def test_settings():
+    for changes, message in (
+        ({"steps": 0}, "steps is 0; expected an integer >= 1"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan; expected a number > 0"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0; expected a number >= 0"),
+        ({"batch": 6, "accumulate": 4}, "batch is 6, accumulate 4; expected the one to divide the other"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TrainConfig(**changes)

@@ -1,0 +1,115 @@
+"""Checkpoints of a training run: the last ones and the best one, written while training goes on."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import preservation_policy
+
+from specdec_jax._typing import PyTree
+
+from .errors import TrainingError
+
+IDENTITY = "run.json"
+_SCORE = "block_efficiency"
+_KEPT = 2
+
+
+class Checkpoints:
+    """Of one run in one directory; a context, at whose end everything is on the disk.
+
+    Raises:
+        TrainingError: the directory holds another run, or cannot be written.
+    """
+
+    def __init__(self, directory: Path, identity: Mapping[str, Any]):
+        self.directory = directory.resolve()
+        self._check(json.loads(json.dumps(identity)))
+        self._manager = ocp.CheckpointManager(
+            self.directory / "checkpoints",
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=preservation_policy.AnyPreservationPolicy(
+                    [
+                        preservation_policy.LatestN(_KEPT),
+                        preservation_policy.BestN(get_metric_fn=lambda metrics: metrics[_SCORE], n=1),
+                    ]
+                ),
+                best_fn=lambda metrics: metrics[_SCORE],
+            ),
+        )
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        try:
+            self._manager.wait_until_finished()
+        except Exception as failure:
+            if error is None:
+                raise self._failed(failure) from failure
+        finally:
+            self._manager.close()
+
+    def restore(self, state: PyTree) -> PyTree:
+        """The last checkpoint, in the shape and the shards of ``state``; ``state`` itself where there is none."""
+        step = self._manager.latest_step()
+        return state if step is None else self._restore(step, state)
+
+    def restore_best(self, state: PyTree) -> PyTree:
+        """The checkpoint that did best on held-out text."""
+        step = self._manager.best_step()
+        return state if step is None else self._restore(step, state)
+
+    def _restore(self, step: int, state: PyTree) -> PyTree:
+        def like(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+
+        try:
+            return self._manager.restore(step, args=ocp.args.StandardRestore(jax.tree.map(like, state)))
+        except Exception as error:  # what is damaged makes orbax and the store behind it raise just that
+            raise TrainingError(
+                f"cannot read checkpoint {step} of {self.directory} ({error}); delete its folder to go on from the one "
+                "before it"
+            ) from error
+
+    def save(self, step: int, state: PyTree, score: float) -> None:
+        """Begin to write; the next call, or the end, waits for it."""
+        try:
+            self._manager.save(step, args=ocp.args.StandardSave(state), metrics={_SCORE: score})
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> TrainingError:
+        return TrainingError(
+            f"cannot write a checkpoint into {self.directory} ({error}); the checkpoints before it are whole. Make "
+            "room on the disk and start the same command again"
+        )
+
+    def _check(self, identity: dict[str, Any]) -> None:
+        path = self.directory / IDENTITY
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+                return
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise TrainingError(f"cannot use {path} ({error}); expected a directory of its own for each run") from error
+        other = _differences(found, identity)
+        if other:
+            raise TrainingError(
+                f"{self.directory} holds another run: {'; '.join(other)}. Expected the same settings to go on with it, "
+                "so name another directory, or the settings that it began with"
+            )
+
+
+def _differences(found: Any, wanted: Any, name: str = "") -> list[str]:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = dict.fromkeys([*found, *wanted])
+        return [
+            line for key in keys for line in _differences(found.get(key), wanted.get(key), f"{name}.{key}".lstrip("."))
+        ]
+    return [] if found == wanted else [f"{name} was {found!r} and is now {wanted!r}"]

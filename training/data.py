@@ -1,0 +1,101 @@
+"""The text of a run: the target's own, or from a file, written down batch by batch so that nothing is made twice."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+
+from specdec_jax._typing import PRNGKeyArray
+from specdec_jax.models import Loaded
+from specdec_jax.state import GenerateConfig
+
+from .samples import DataError, Sample, prompts, read_samples, texts, write_samples
+from .self_prompt import CONFIG, answers, self_prompted
+
+Progress = Callable[[int, int], None]
+"""Called with the answer tokens there are and those wanted."""
+
+
+def gather(
+    folder: Path,
+    target: Loaded,
+    *,
+    tokens: int,
+    key: PRNGKeyArray,
+    temperatures: Sequence[float] = (0.0, 1.0),
+    rows: int = 64,
+    max_tokens: int | None = None,
+    config: GenerateConfig = CONFIG,
+    asked: Sequence[Sequence[int]] | None = None,
+    progress: Progress = lambda have, want: None,
+) -> list[Sample]:
+    """What the target says, at least ``tokens`` tokens of it or as much as there are prompts for.
+
+    Every batch is a file of its own, and a function of the key and its number: an interrupted call goes on where it
+    was, and one that wants more adds to what is there.
+
+    Args:
+        folder: of the files.
+        target: who answers.
+        tokens: to be learned from, in answers.
+        key: of everything drawn.
+        temperatures: of the answers in turn; 0 is the likeliest token at each step.
+        rows: of a batch.
+        max_tokens: most tokens of an answer.
+        config: capacity of a row.
+        asked: token ids of prompts to answer; by default the target asks itself.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    samples: list[Sample] = []
+    have, index = 0, 0
+    while have < tokens and (asked is None or index * rows < len(asked)):
+        path = folder / f"{index:06}.jsonl"
+        if path.exists():
+            batch = read_samples(path, target.model.vocab_size)
+        else:
+            batch = _batch(target, jax.random.fold_in(key, index), index, asked, temperatures, rows, max_tokens, config)
+            part = path.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            part.touch()
+            write_samples(part, batch)
+            part.rename(path)
+        samples += batch
+        have += sum(len(sample.answer_ids) for sample in batch)
+        index += 1
+        if index == _PATIENCE and have == 0:
+            raise DataError(
+                f"{target.name} wrote nothing to learn from in {index} batches: its questions do not come to an end. "
+                "Give a file of prompts or texts instead"
+            )
+        progress(have, tokens)
+    return samples
+
+
+_PATIENCE = 4
+
+
+def _batch(target, key, index, asked, temperatures, rows, max_tokens, config) -> list[Sample]:
+    options = {"temperatures": temperatures, "config": config, "max_tokens": max_tokens, "rows": rows}
+    if asked is None:
+        return self_prompted(target, key=key, **options)
+    return answers(target, asked[index * rows : (index + 1) * rows], key=key, **options)
+
+
+def from_file(path: Path, target: Loaded) -> tuple[list[Sample], list[list[int]]]:
+    """Samples of a file of texts, or prompts for the target to answer, whichever its first line has.
+
+    Raises:
+        DataError: the file is empty, or mixes them, or the target has no tokenizer.
+    """
+    if target.tokenizer is None:
+        raise DataError(f"{target.name} brings no tokenizer, so it cannot read {path}; expected a model with one")
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = next((line for line in file if line.strip()), "")
+        kinds = json.loads(first)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"cannot read {path} ({error}); expected JSON lines with text, prompt or messages") from error
+    if isinstance(kinds, dict) and "text" in kinds:
+        return list(texts(path, target.tokenizer)), []
+    return [], list(prompts(path, target.tokenizer))

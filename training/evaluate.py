@@ -1,0 +1,142 @@
+"""What a drafter is worth: acceptance on held-out text and in real generation, cost, and speed."""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specdec_jax._typing import PyTree
+from specdec_jax.drafters import Drafter
+from specdec_jax.generate import generate
+from specdec_jax.lm import LanguageModel
+from specdec_jax.models import Loaded
+from specdec_jax.sampling import SamplingParams
+from specdec_jax.state import GenerateConfig, Generation, summary
+
+
+class Question(NamedTuple):
+    """A prompt to measure on."""
+
+    category: str
+    token_ids: list[int]
+
+
+class Drafting(NamedTuple):
+    """Who guesses for whom: the target as it has to be built for this drafter."""
+
+    target: LanguageModel
+    drafter: Drafter
+    params: PyTree
+
+
+def in_generation(
+    target: Loaded,
+    drafting: Drafting,
+    questions: Sequence[Question],
+    *,
+    temperature: float,
+    config: GenerateConfig,
+    max_new_tokens: int = 128,
+    seed: int = 0,
+    repeats: int = 1,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> dict[str, Any]:
+    """Answer every question with and without the drafter, in turns, one at a time.
+
+    Returns:
+        ``block_efficiency``, ``acceptance_rate`` and ``accepted_at`` over all questions, ``by_category`` the same for
+        each category, ``tokens_per_second`` and ``plain_tokens_per_second`` from the medians of ``repeats``, and
+        ``speedup``. Compiling is left out.
+    """
+    plain = Drafting(target.model, None, None)  # pyright: ignore[reportArgumentType]
+    ways = {"plain": plain, "drafted": drafting}
+    seconds: dict[str, float] = dict.fromkeys(ways, 0.0)
+    tokens: dict[str, int] = dict.fromkeys(ways, 0)
+    rows: dict[str, list[Generation]] = defaultdict(list)
+
+    def ask(way: Drafting, question: Question, place: int, limit: int) -> Generation:
+        return _answer(
+            target, way, question, temperature, config, limit, jax.random.fold_in(jax.random.key(seed), place)
+        )
+
+    for way in ways.values():
+        jax.block_until_ready(ask(way, questions[0], 0, 1))
+    for place, question in enumerate(questions):
+        for name, way in ways.items():
+            times = []
+            for _ in range(repeats):
+                started = time.perf_counter()
+                generation = jax.block_until_ready(ask(way, question, place, max_new_tokens))
+                times.append(time.perf_counter() - started)
+            seconds[name] += statistics.median(times)
+            tokens[name] += int(generation.lengths[0])
+            if name == "drafted":
+                rows[question.category].append(generation)
+        progress(place + 1, len(questions))
+    speeds = {name: tokens[name] / seconds[name] for name in ways}
+    return {
+        "temperature": temperature,
+        "draft_length": config.draft_length,
+        "rule": config.rule,
+        "questions": len(questions),
+        "max_new_tokens": max_new_tokens,
+        **_metrics([one for group in rows.values() for one in group]),
+        "by_category": {category: _metrics(group) for category, group in rows.items()},
+        "tokens_per_second": speeds["drafted"],
+        "plain_tokens_per_second": speeds["plain"],
+        "speedup": speeds["drafted"] / speeds["plain"],
+    }
+
+
+def _answer(
+    target: Loaded, way: Drafting, question: Question, temperature: float, config: GenerateConfig, limit: int, key
+) -> Generation:
+    prompt = np.zeros((1, config.capacity), np.int32)
+    prompt[0, : len(question.token_ids)] = question.token_ids
+    return generate(
+        way.target,
+        target.params,
+        way.drafter,
+        way.params,
+        prompt,
+        [len(question.token_ids)],
+        key=key,
+        sampling=SamplingParams(temperature=temperature),
+        config=config,
+        max_new_tokens=limit,
+        eos_tokens=() if target.tokenizer is None else target.tokenizer.eos_ids,
+    )
+
+
+def _metrics(generations: Sequence[Generation]) -> dict[str, Any]:
+    stats = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(one.stats for one in generations))
+    found = summary(stats, jnp.concatenate([one.lengths for one in generations]))
+    return {name: found[name] for name in ("block_efficiency", "acceptance_rate", "accepted_at")}
+
+
+def predicted_speedup(alphas: Sequence[float], draft_cost: float, verify_cost: float) -> float:
+    """(1 + a_1 + a_1 a_2 + ...) / (K c + v) for acceptances in turn, costs in steps of the plain target.
+
+    Equation 1 of Leviathan et al. (ICML 2023) with an alpha for each guess and a verify pass that costs more than one
+    step.
+    """
+    tokens = 1 + sum(np.cumprod(alphas))
+    return float(tokens / (len(alphas) * draft_cost + verify_cost))
+
+
+def questions_from(prompts: Sequence[Mapping[str, Any]], target: Loaded) -> list[Question]:
+    """Of records with ``messages`` or ``prompt`` and, if they have one, ``category``; through the chat template."""
+    tokenizer = target.tokenizer
+    if tokenizer is None:
+        raise ValueError(f"{target.name} brings no tokenizer, so it cannot read questions; expected a model with one")
+    found = []
+    for record in prompts:
+        messages = record.get("messages") or [{"role": "user", "content": record["prompt"]}]
+        ids = tokenizer.encode(record["prompt"]) if tokenizer.chat_template is None else tokenizer.encode_chat(messages)
+        found.append(Question(str(record.get("category", "all")), ids))
+    return found

@@ -1,0 +1,142 @@
+"""Training text: token ids, and from where on they are what a drafter will have to guess."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specdec_jax.models import Tokenizer
+
+
+class Sample(NamedTuple):
+    """A prompt and what follows it; a text without a prompt has none."""
+
+    prompt_ids: list[int]
+    answer_ids: list[int]
+    """What is learned from; its end token included, if it came to one."""
+    temperature: float | None = None
+    """That the answer was drawn at by the target; None for a text from elsewhere."""
+
+    def record(self) -> dict[str, Any]:
+        """As one line of a file."""
+        return {"prompt_ids": self.prompt_ids, "answer_ids": self.answer_ids, "temperature": self.temperature}
+
+
+class DataError(ValueError):
+    """A file of training data that cannot be used."""
+
+
+def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> None:
+    """Append samples as JSON lines, each whole before the next begins."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        for sample in samples:
+            file.write(json.dumps(sample.record(), separators=(",", ":")) + "\n")
+            file.flush()
+
+
+def read_samples(path: str | os.PathLike[str], vocab_size: int) -> list[Sample]:
+    """What `write_samples` wrote; a last line that was cut off by a crash is left out.
+
+    Raises:
+        DataError: another line is no sample, or has an id outside of the vocabulary.
+    """
+    path = Path(path)
+    lines = path.read_text(encoding="utf-8").split("\n")
+    whole, cut_off = lines[:-1], lines[-1]
+    found = [_sample(line, f"line {number} of {path}", vocab_size) for number, line in enumerate(whole, start=1)]
+    if cut_off:
+        with contextlib.suppress(DataError):  # no newline came after it: it was never finished
+            found.append(_sample(cut_off, f"the last line of {path}", vocab_size))
+    return found
+
+
+def _sample(line: str, where: str, vocab_size: int) -> Sample:
+    expected = "expected {prompt_ids, answer_ids, temperature} as write_samples writes them"
+    try:
+        record = json.loads(line)
+        prompt, answer, temperature = (record[key] for key in ("prompt_ids", "answer_ids", "temperature"))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{where} is no sample ({type(error).__name__}: {error}); {expected}") from error
+    check_ids(prompt, where, vocab_size)
+    check_ids(answer, where, vocab_size)
+    return Sample(prompt, answer, temperature)
+
+
+def check_ids(ids: Any, where: str, vocab_size: int) -> None:
+    """Raise a DataError for anything but a list of token ids."""
+    wrong = [i for i in ids if type(i) is not int or not 0 <= i < vocab_size] if isinstance(ids, list) else [ids]
+    if wrong:
+        raise DataError(f"{where} has the token id {wrong[0]!r}; expected integers from 0 to {vocab_size - 1}")
+
+
+def texts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[Sample]:
+    """JSON lines with ``text``: all of it is learned from, and it ends with the tokenizer's first end token.
+
+    Raises:
+        DataError: a line is something else; nothing is skipped in silence.
+    """
+    for where, record in _records(path):
+        text = record.get("text")
+        if not isinstance(text, str) or not text:
+            raise DataError(f"{where} has no text; expected an object with a text that is not empty")
+        yield Sample([], [*tokenizer.encode(text), *tokenizer.eos_ids[:1]])
+
+
+def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    """Token ids of JSON lines with ``prompt`` (what a user says, where there is a chat template) or ``messages``.
+
+    Raises:
+        DataError: a line is something else.
+    """
+    for where, record in _records(path):
+        if "messages" in record:
+            messages = record["messages"]
+        elif isinstance(record.get("prompt"), str) and record["prompt"]:
+            messages = [{"role": "user", "content": record["prompt"]}]
+        else:
+            raise DataError(f"{where} has neither a prompt nor messages; expected one of them")
+        if tokenizer.chat_template is None and "messages" not in record:
+            yield tokenizer.encode(record["prompt"])
+            continue
+        try:
+            yield tokenizer.encode_chat(messages)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(f"{where} cannot be put into the chat template: {error}") from error
+
+
+def _records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            where = f"line {number} of {path}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{where} is no JSON ({error}); expected one object a line") from error
+            if not isinstance(record, dict):
+                raise DataError(f"{where} holds a {type(record).__name__}; expected an object")
+            yield where, record
+
+
+def split(samples: Sequence[Sample], held_out: float) -> tuple[list[Sample], list[Sample]]:
+    """Samples to train on, and a share ``held_out`` of them to measure on, chosen by their content alone.
+
+    So a sample stays on its side however the data grow, and a text that occurs twice is on one side only.
+    """
+    sides: tuple[list[Sample], list[Sample]] = ([], [])
+    for sample in samples:
+        sides[_fraction(sample) < held_out].append(sample)
+    return sides
+
+
+def _fraction(sample: Sample) -> float:
+    """A number from 0 to 1, drawn from the prompt, or from the text where there is none: answers to one question stay
+    together."""
+    ids = np.asarray(sample.prompt_ids or sample.answer_ids, "<i4")
+    return int.from_bytes(hashlib.sha256(ids.tobytes()).digest()[:8], "little") / 2**64

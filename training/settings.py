@@ -1,0 +1,97 @@
+"""What a distillation can be told; the command line's options are these."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+from specdec_jax.models.feature_head_files import Storage
+
+from .students import LOSS_NAMES
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConfig:
+    """A feature head: a decoder layer or a few that read the target's states."""
+
+    layers: int = 1
+    """Of its own."""
+    reads: tuple[int, ...] = ()
+    """Layers of the target whose states it reads; by default a low, a middle and a high one."""
+    draft_vocab_size: int = 16_384
+    """Tokens that it can guess: those most frequent in the text."""
+    steps: int = 3
+    """Guesses in a row that it is trained to make, from the second on its own output."""
+    decay: float = 0.8
+    """Weight of each guess in the loss, relative to the one before."""
+    storage: Storage = "bfloat16"
+    """How its matrices are stored."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """A draft model: a small language model with the target's vocabulary."""
+
+    layers: tuple[int, ...] = ()
+    """Layers of the target that it is made of; by default ``count``, evenly spaced."""
+    count: int = 2
+    """How many layers, where none are listed."""
+    config: Path | None = None
+    """A config.json instead, of a model that starts at random."""
+    start: str | None = None
+    """A model to start from instead, by path or name."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Of the files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig:
+    """What is learned from."""
+
+    file: Path | None = None
+    """JSON lines with text, or with prompt or messages for the target to answer; by default the target asks itself."""
+    tokens: int = 300_000
+    """Tokens of answers to gather."""
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    """Of the target's answers, in turn."""
+    max_tokens: int | None = None
+    """Most tokens of an answer; by default as many as fit."""
+    rows: int = 64
+    """Answers written at a time."""
+    length: int = 256
+    """Tokens of a row that texts are packed into; longer ones are cut."""
+    held_out: float = 0.05
+    """Share of the texts that is only measured on."""
+
+    def __post_init__(self):
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is {self.held_out}; expected more than 0 and less than 1")
+        for name in ("tokens", "rows", "length"):
+            if getattr(self, name) < 2:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 2")
+        if not self.temperatures or any(not 0 <= t < float("inf") for t in self.temperatures):
+            raise ValueError(f"temperatures are {self.temperatures}; expected numbers >= 0, at least one")
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """How far the student is from its teacher."""
+
+    name: str = "forward_kl"
+    """forward_kl, reverse_kl, jensen_shannon, total_variation, negative_log_acceptance, hybrid, or cross_entropy."""
+    temperature: float = 1.0
+    """That both distributions are taken at."""
+    eta: float = 3.0
+    """Of hybrid: how fast it turns from KL to total variation as acceptance grows."""
+    beta: float = 0.5
+    """Of jensen_shannon: the teacher's weight in the mixture."""
+
+    def __post_init__(self):
+        if self.name not in LOSS_NAMES:
+            raise ValueError(f"loss is {self.name!r}; expected one of {', '.join(LOSS_NAMES)}")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"the loss's temperature is {self.temperature}; expected a number > 0")
+
+    def options(self) -> dict[str, Any]:
+        """For the students."""
+        own = {"hybrid": {"eta": self.eta}, "jensen_shannon": {"beta": self.beta}}
+        return {"loss": self.name, "temperature": self.temperature, **own.get(self.name, {})}

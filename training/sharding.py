@@ -1,0 +1,42 @@
+"""A training run over several devices: batches divided, parameters too where that saves memory."""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from specdec_jax._typing import PyTree
+
+DATA, FSDP = "data", "fsdp"
+
+
+def state_shardings(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Every array cut along its longest axis that the ``fsdp`` devices divide; whole on each where there is none."""
+    parts = mesh.shape[FSDP]
+
+    def one(leaf) -> NamedSharding:
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % parts == 0 and size >= parts]
+        if not axes or parts == 1:
+            return NamedSharding(mesh, P())
+        longest = max(axes, key=lambda axis: leaf.shape[axis])
+        return NamedSharding(mesh, P(*(FSDP if axis == longest else None for axis in range(leaf.ndim))))
+
+    return jax.tree.map(one, tree)
+
+
+def place_state(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Put arrays into `state_shardings`."""
+    return jax.device_put(tree, state_shardings(tree, mesh))
+
+
+def place_batch(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Rows divided over all devices.
+
+    Raises:
+        ValueError: there are not as many rows as devices, or a multiple.
+    """
+    devices = int(np.prod([mesh.shape[axis] for axis in (DATA, FSDP)]))
+    rows = {leaf.shape[0] for leaf in jax.tree.leaves(tree)}
+    if any(count % devices for count in rows):
+        raise ValueError(f"a batch has {min(rows)} rows for {devices} devices; expected a multiple of that")
+    return jax.device_put(tree, NamedSharding(mesh, P((DATA, FSDP))))

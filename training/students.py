@@ -1,0 +1,209 @@
+"""What is trained: a feature head or a draft model, and how each is measured against its teacher."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from specdec_jax._typing import Array, Bool, Float, Int, PyTree
+from specdec_jax.models import TextModel
+from specdec_jax.models.feature_head import FeatureHeadConfig, head_graph
+from specdec_jax.models.layers import linear
+
+from .chunks import sums_in_chunks
+from .losses import LOSSES, acceptance, cross_entropy
+from .teacher import head_rows
+from .unrolled import in_step, unrolled_features
+
+CROSS_ENTROPY = "cross_entropy"
+LOSS_NAMES = (*LOSSES, CROSS_ENTROPY)
+"""The divergences from a teacher, and learning from the text alone."""
+
+
+class Batch(NamedTuple):
+    """Packed rows, see `packing.Packed`, with what the teacher says about them."""
+
+    tokens: Int[Array, "B T"]
+    positions: Int[Array, "B T"]
+    segments: Int[Array, "B T"]
+    learned: Bool[Array, "B T"]
+    features: Float[Array, "B T D"]
+    hidden: Float[Array, "B T n E"]
+
+
+class Measured(NamedTuple):
+    """Sums over the positions that count, for each guess in a row that the student is trained to make, [S]."""
+
+    loss: Float[Array, "S"]
+    alpha: Float[Array, "S"]
+    """Of sum_x min(p, q), at temperature 1."""
+    count: Float[Array, "S"]
+
+
+class Student(NamedTuple):
+    """Pure functions over parameters, which are trained in float32."""
+
+    measure: Callable[[PyTree, PyTree, Batch], Measured]
+    """``(params, frozen, batch)``; ``frozen`` is what is read and not trained."""
+    weights: tuple[float, ...]
+    """Of the guesses in the loss."""
+
+    def loss(self, params: PyTree, frozen: PyTree, batch: Batch) -> tuple[Float[Array, ""], Measured]:
+        """The mean over positions for each guess, and the weighted mean of these."""
+        found = self.measure(params, frozen, batch)
+        weights = jnp.asarray(self.weights, jnp.float32)
+        means = found.loss / jnp.maximum(found.count, 1)
+        return (weights * means).sum() / weights.sum(), found
+
+
+def feature_head_student(
+    config: FeatureHeadConfig,
+    *,
+    loss: str = "forward_kl",
+    temperature: float = 1.0,
+    steps: int = 3,
+    decay: float = 0.8,
+    chunk: int = 512,
+    dtype: DTypeLike = jnp.float32,
+    **options: float,
+) -> Student:
+    """A feature head, unrolled over ``steps`` guesses on its own output, guess j weighing ``decay ** j``.
+
+    ``frozen`` comes from `frozen_for_head`. The teacher is looked at through the draft vocabulary alone, and what it
+    says of the other tokens is left out of p: alpha here is of the tokens that the head knows.
+
+    Args:
+        config: the head.
+        loss, temperature, options: a name of `LOSS_NAMES`, and what the loss takes.
+        steps, decay: see above.
+        chunk: positions whose logits are held at a time.
+        dtype: of the computation.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; expected at least 1")
+    graph = head_graph(config, jnp.dtype(dtype))
+    distance = _distance(loss, temperature, options)
+
+    def measure(params: PyTree, frozen: PyTree, batch: Batch) -> Measured:
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        # Pair s: the states after token s, and token s + 1; it is to say what follows that.
+        tokens, segments = batch.tokens[:, 1:], batch.segments[:, :-1]
+        whole = (segments == batch.segments[:, 1:]) & batch.learned[:, 1:]
+        outputs = unrolled_features(
+            graph,
+            params,
+            batch.hidden[:, :-1].astype(dtype),
+            frozen["embedding"][tokens].astype(dtype),
+            batch.positions[:, :-1],
+            segments,
+            steps,
+        )
+        mask = jnp.stack([whole & in_step(segments, step) for step in range(steps)], axis=-1)
+        following = frozen["draft_place"][_next(tokens)]
+        if loss == CROSS_ENTROPY:  # a token that the head does not know teaches it nothing
+            mask &= (following < config.draft_vocab_size)[..., None]
+
+        def per_position(features, outs, following):
+            teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
+            student = nnx.merge(graph, params).draft_logits(outs)
+            return _each(lambda q: distance(teacher, q, following), student), _each(
+                lambda q: acceptance(teacher, q), student
+            )
+
+        features = batch.features[:, 1:].astype(dtype)
+        return _measured(per_position, mask, features, jnp.stack(outputs, axis=2), following, chunk)
+
+    return Student(measure, tuple(decay**step for step in range(steps)))
+
+
+def draft_model_student(
+    model: TextModel,
+    *,
+    loss: str = "forward_kl",
+    temperature: float = 1.0,
+    chunk: int = 512,
+    dtype: DTypeLike = jnp.float32,
+    **options: float,
+) -> Student:
+    """A language model of its own; ``frozen`` comes from `frozen_for_draft_model`.
+
+    Args:
+        model: the student, built for ``dtype``.
+        loss, temperature, options, chunk: as in `feature_head_student`.
+        dtype: of the computation.
+    """
+    distance = _distance(loss, temperature, options)
+
+    def measure(params: PyTree, frozen: PyTree, batch: Batch) -> Measured:
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        features, _ = model.features(params, batch.tokens, batch.positions, batch.segments)
+        following = frozen["draft_place"][_next(batch.tokens)]
+        mask = batch.learned[..., None]
+        if loss == CROSS_ENTROPY:
+            mask &= (following < head_rows(params).shape[0])[..., None]
+
+        def per_position(features, outs, following):
+            teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
+            student = model.logits(params, outs)
+            return _each(lambda q: distance(teacher, q, following), student), _each(
+                lambda q: acceptance(teacher, q), student
+            )
+
+        return _measured(per_position, mask, batch.features.astype(dtype), features[:, :, None], following, chunk)
+
+    return Student(measure, (1.0,))
+
+
+def frozen_for_head(teacher_params: PyTree, draft_ids, draft_place: Int[Array, "V"]) -> dict[str, Array]:
+    """What `feature_head_student` reads: the teacher's embedding, and its head's rows for the draft vocabulary."""
+    return {
+        "embedding": teacher_params["embedding"]["weight"],
+        "teacher_head": head_rows(teacher_params)[jnp.asarray(draft_ids)],
+        "draft_place": draft_place,
+    }
+
+
+def _next(tokens: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """The token after each; the last one's is not looked at, for nothing is learned there."""
+    return jnp.pad(tokens[:, 1:], ((0, 0), (0, 1)))
+
+
+def _distance(loss: str, temperature: float, options: dict[str, float]) -> Callable[..., Array]:
+    """``(teacher [n, V], student [n, V], following [n]) -> [n]``"""
+    if loss == CROSS_ENTROPY:
+        return lambda teacher, student, following: cross_entropy(
+            jnp.minimum(following, student.shape[-1] - 1), student, temperature=temperature
+        )
+    if loss not in LOSSES:
+        raise ValueError(f"loss is {loss!r}; expected one of {', '.join(LOSS_NAMES)}")
+    chosen = LOSSES[loss]
+    return lambda teacher, student, following: chosen(teacher, student, temperature=temperature, **options)
+
+
+def _each(measure: Callable[[Array], Array], student: Float[Array, "n S V"]) -> Float[Array, "n S"]:
+    return jnp.stack([measure(student[:, step]) for step in range(student.shape[1])], axis=1)
+
+
+def _measured(per_position, mask: Bool[Array, "B T S"], features, outs, following, chunk: int) -> Measured:
+    flat = [x.reshape(-1, *x.shape[2:]) for x in (mask, features, outs, following)]
+    loss, alpha = sums_in_chunks(per_position, *flat, chunk=chunk)
+    return Measured(loss, alpha, flat[0].sum(0).astype(jnp.float32))
+
+
+def total(parts: Sequence[Measured]) -> dict[str, Any]:
+    """Means over several batches: loss and alpha of each guess, and the expected tokens of a round.
+
+    With alpha_j the chance that guess j is kept where all before it were, a round of S guesses gives 1 + alpha_1 +
+    alpha_1 alpha_2 + ... tokens.
+    """
+    loss, alpha, count = (sum(jnp.asarray(getattr(part, name)) for part in parts) for name in Measured._fields)
+    count = jnp.maximum(count, 1)
+    alphas = alpha / count
+    return {
+        "loss": [float(x) for x in loss / count],
+        "alpha": [float(x) for x in alphas],
+        "block_efficiency": float(1 + jnp.cumprod(alphas).sum()),
+    }

@@ -1,0 +1,171 @@
+"""What a teacher says about packed texts, computed once and kept on disk.
+
+Kept are the inputs of its head, from which all its logits follow by one product, and the states that a feature head
+reads: for SmolLM2-135M and three layers 4.6 kB a token in float16, where the logits would take 98.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specdec_jax._typing import Array, Float, Int, PyTree
+from specdec_jax.models import Loaded, TextModel, text_model_from_config
+
+from .packing import Packed
+
+
+class Outputs(NamedTuple):
+    """For every token of a batch or of all packed rows."""
+
+    features: Float[np.ndarray | Array, "N T D"]
+    """The input of the head, which says what follows the token."""
+    hidden: Float[np.ndarray | Array, "N T n E"]
+    """The states after the layers asked for; n may be 0."""
+
+
+class Teacher(NamedTuple):
+    """A model to learn from."""
+
+    model: TextModel
+    params: PyTree
+    hidden_layers: tuple[int, ...]
+    identity: str
+    """A digest of its configuration and all its parameters."""
+
+    def read(self, tokens, positions, segments, dtype: str = "float16") -> Outputs:
+        """Of a batch [B, T]."""
+        return Outputs(*_read(self.model.features, self.params, tokens, positions, segments, jnp.dtype(dtype)))
+
+
+@partial(jax.jit, static_argnums=(0, 5))
+def _read(features, params, tokens, positions, segments, dtype):
+    return tuple(part.astype(dtype) for part in features(params, tokens, positions, segments))
+
+
+def teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
+    """A loaded model, as a teacher of students that read ``hidden_layers`` of it."""
+    leaves = jax.tree.leaves(loaded.params)
+    layers = "stacked" if 0 not in loaded.params["layers"] else "unrolled"
+    model = text_model_from_config(loaded.config, dtype=leaves[0].dtype, layers=layers, hidden_layers=hidden_layers)
+    return Teacher(model, loaded.params, hidden_layers, digest(loaded.config, loaded.params))
+
+
+def digest(config: object, params: PyTree) -> str:
+    """Of a configuration and of every value of its parameters, one array on the host at a time."""
+    found = hashlib.blake2b(repr(config).encode(), digest_size=16)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        array = np.ascontiguousarray(leaf)
+        found.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        found.update(array.view(np.uint8).data)
+    return found.hexdigest()
+
+
+def head_rows(params: PyTree) -> Float[Array, "V D"]:
+    """What a model multiplies its features with: its head, or its embedding where the two are tied."""
+    return (params["head"] if "head" in params else params["embedding"])["weight"]
+
+
+# ---- the cache ----
+
+_DONE = "done.json"
+
+
+def cache_key(teacher: Teacher, packed: Packed, dtype: str) -> str:
+    """A digest of all that the outputs depend on: teacher, layers, texts and how they are packed, number format."""
+    found = hashlib.blake2b(f"1 {teacher.identity} {teacher.hidden_layers} {dtype}".encode(), digest_size=16)
+    for name, array in packed._asdict().items():
+        if name != "learned":
+            found.update(f"{name} {array.dtype} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def cached_outputs(
+    folder: Path,
+    teacher: Teacher,
+    packed: Packed,
+    *,
+    dtype: str = "float16",
+    batch: int = 8,
+    progress: Callable[[int, int], None] = lambda done, rows: None,
+) -> Outputs:
+    """The outputs for all rows, as files mapped into memory; only rows that are not there yet are computed.
+
+    Args:
+        folder: of all caches; this one gets a folder of its own, named by `cache_key`.
+        teacher, packed: what the outputs are of.
+        dtype: float16 or float32.
+        batch: rows of a pass.
+        progress: called with the rows done and all rows.
+
+    Raises:
+        FloatingPointError: a state is too large for float16, or NaN.
+        OSError: the disk is full; what was computed stays and is gone on from.
+    """
+    rows = len(packed.tokens)
+    place = folder / cache_key(teacher, packed, dtype)
+    place.mkdir(parents=True, exist_ok=True)
+    shapes = dict(_shapes(teacher, packed))
+    files = {name: place / f"{name}.npy" for name in shapes}
+    done = _rows_done(place) if all(files[name].exists() for name in shapes if 0 not in shapes[name]) else 0
+    arrays = Outputs(*(_mapped(files[name], shape, dtype) for name, shape in shapes.items()))
+    for start in range(done, rows, batch):
+        stop = min(start + batch, rows)
+        # The last batch is filled up, so that it needs no program of its own.
+        index = np.minimum(np.arange(start, start + batch), rows - 1)
+        part = packed.rows(index)
+        made = teacher.read(part.tokens, part.positions, part.segments, dtype)
+        for array, new in zip(arrays, made, strict=True):
+            new = np.asarray(new)[: stop - start]
+            if not np.isfinite(new).all():
+                raise FloatingPointError(
+                    f"the teacher's states of rows {start} to {stop - 1} are not finite in {dtype}; expected numbers, "
+                    "so keep them in float32 (the dtype of the cache), and look at the teacher if that does not help"
+                )
+            array[start:stop] = new
+            array.flush()
+        (place / _DONE).write_text(json.dumps({"rows": stop}))
+        progress(stop, rows)
+    return arrays
+
+
+def _shapes(teacher: Teacher, packed: Packed) -> Iterator[tuple[str, tuple[int, ...]]]:
+    one = jnp.zeros((1, packed.tokens.shape[1]), jnp.int32)
+    features, hidden = jax.eval_shape(teacher.model.features, teacher.params, one, one, one)
+    for name, shape in (("features", features.shape), ("hidden", hidden.shape)):
+        yield name, (len(packed.tokens), *shape[1:])
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    if 0 in shape:  # nothing to keep, and nothing that could be mapped
+        return np.zeros(shape, dtype)
+    if path.exists():
+        return np.load(path, mmap_mode="r+")
+    making = path.with_suffix(".part")
+    np.lib.format.open_memmap(making, "w+", np.dtype(dtype), shape).flush()
+    if hasattr(os, "posix_fallocate"):
+        # Room for all of it now: a mapped file that finds the disk full later kills the process.
+        with making.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, making.stat().st_size)
+    making.rename(path)
+    return np.load(path, mmap_mode="r+")
+
+
+def _rows_done(place: Path) -> int:
+    try:
+        return int(json.loads((place / _DONE).read_text())["rows"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def rows_of(outputs: Outputs, index: Int[np.ndarray, "B"]) -> Outputs:
+    """A batch of them, read from the disk."""
+    return Outputs(*(np.asarray(array[index]) for array in outputs))
