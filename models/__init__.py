@@ -7,7 +7,7 @@ from .gemma3 import Gemma3Config
 from .gpt2 import GPT2Config
 from .language_model import TextModel, init_params, model_from_config, text_model_from_config
 from .llama import LlamaConfig
-from .load import Loaded, load
+from .load import Loaded, config_from_json, load
 from .names import NAMES, Place, resolve
 from .pairs import check_pair, pair
 from .phi3 import Phi3Config
@@ -33,6 +33,7 @@ __all__ = [
     "TextStream",
     "Tokenizer",
     "check_pair",
+    "config_from_json",
     "find_head",
     "head_for",
     "init_params",

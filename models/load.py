@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
@@ -134,16 +134,34 @@ def _directory(path: Path) -> _Contents:
         raise LoadError(f"{path} has no config.json; expected a Hugging Face directory or the path of a GGUF file")
     raw = read_json(path / "config.json")
     with _blamed_on(path):
-        if raw.get("architectures"):
-            family = family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
-        else:
-            family = family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
+        family = _family(raw, path)
         tensors = tensors_from_directory(path)
         check_sizes(raw, tensors.shapes.values(), path)
         config = family.config_from_hf(raw)
         check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
     return _Contents(family, config, family.tensors_from_hf(tensors), tokenizer)
+
+
+def config_from_json(path: str | os.PathLike[str]) -> DecoderConfig:
+    """The configuration that a config.json describes, without weights.
+
+    Raises:
+        LoadError: it cannot be read, or is of an architecture that is not supported.
+    """
+    path = Path(path)
+    raw = read_json(path)
+    with _blamed_on(path):
+        family = _family(raw, path)
+        config = family.config_from_hf(raw)
+        check_numbers(config, path)
+    return config
+
+
+def _family(raw: Mapping[str, Any], path: Path) -> Family:
+    if raw.get("architectures"):
+        return family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
+    return family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
 
 
 @contextlib.contextmanager

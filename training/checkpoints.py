@@ -18,6 +18,17 @@ _SCORE = "block_efficiency"
 _KEPT = 2
 
 
+_OPTIONS = ocp.CheckpointManagerOptions(
+    preservation_policy=preservation_policy.AnyPreservationPolicy(
+        [
+            preservation_policy.LatestN(_KEPT),
+            preservation_policy.BestN(get_metric_fn=lambda metrics: metrics[_SCORE], n=1),
+        ]
+    ),
+    best_fn=lambda metrics: metrics[_SCORE],
+)
+
+
 class Checkpoints:
     """Of one run in one directory; a context, at whose end everything is on the disk.
 
@@ -28,18 +39,13 @@ class Checkpoints:
     def __init__(self, directory: Path, identity: Mapping[str, Any]):
         self.directory = directory.resolve()
         self._check(json.loads(json.dumps(identity)))
-        self._manager = ocp.CheckpointManager(
-            self.directory / "checkpoints",
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=preservation_policy.AnyPreservationPolicy(
-                    [
-                        preservation_policy.LatestN(_KEPT),
-                        preservation_policy.BestN(get_metric_fn=lambda metrics: metrics[_SCORE], n=1),
-                    ]
-                ),
-                best_fn=lambda metrics: metrics[_SCORE],
-            ),
-        )
+        try:
+            self._manager = ocp.CheckpointManager(self.directory / "checkpoints", options=_OPTIONS)
+        except Exception as error:  # what is damaged makes orbax raise just that
+            raise TrainingError(
+                f"cannot read the checkpoints of {self.directory} ({error}); delete the folder of the damaged one to "
+                "go on from the one before it"
+            ) from error
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -93,7 +99,9 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                path.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+                part = path.with_suffix(".part")  # whole or not there, even on a full disk
+                part.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+                part.rename(path)
                 return
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""The whole way from a target to a drafter: text, teacher, student, training, and the files."""
+"""The whole way from a target to a drafter, of either kind."""
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,37 +13,25 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from specdec_jax.models import LlamaConfig, Loaded
+from specdec_jax._typing import PyTree
+from specdec_jax.models import LlamaConfig, Loaded, model_from_config, save, save_head, text_model_from_config
 from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, init_head_params
-from specdec_jax.models.feature_head_files import save_head
 
-from . import batches, data
-from .batches import Corpus
+from . import batches
 from .checkpoints import Checkpoints
-from .loop import LOG, Run, TrainConfig, read_log, train
-from .packing import Packed, draft_vocabulary, pack
-from .samples import DataError, Sample, split
-from .settings import HeadConfig, LossConfig, TextConfig
-from .students import feature_head_student, frozen_for_head
-from .teacher import Teacher, cache_key, cached_outputs, head_rows, teacher
+from .fresh import fresh_texts
+from .loop import LOG, Run, TrainConfig, new_state, read_log, train
+from .packing import draft_vocabulary
+from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
+from .start import starting_model
+from .students import Student, draft_model_student, feature_head_student, frozen_for_head, frozen_for_model
+from .teacher import Teacher, head_rows, teacher
+from .texts import Tell, Texts, silent, texts
 
-Tell = Callable[[str, float | None], None]
-"""Called with what goes on and how much of it is done, from 0 to 1, where that is known."""
-
-
-def _silent(what: str, share: float | None) -> None:
-    del what, share
-
-
-class Texts(NamedTuple):
-    """Gathered, divided, packed, and read by the teacher."""
-
-    samples: list[Sample]
-    """Those that are trained on."""
-    learned: Corpus
-    held_out: Corpus
-    digest: str
-    """Of the packed texts and of what the teacher says about them."""
+DRAFTER = "drafter"
+"""What ``--draft`` takes."""
+WORK = "work"
+"""Beside it: text, the teacher's outputs, checkpoints and log of the run."""
 
 
 class Distilled(NamedTuple):
@@ -55,52 +44,6 @@ class Distilled(NamedTuple):
     log: list[dict[str, Any]]
 
 
-def texts(
-    target: Loaded, source: Teacher, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = _silent
-) -> Texts:
-    """Gather the text of a run and what the teacher says about it; all that is on the disk already is used again.
-
-    Raises:
-        DataError: the file cannot be used, or holds too little.
-    """
-    samples = gather(target, settings, folder / "text", seed=seed, tell=tell)
-    kept, aside = split(samples, settings.held_out)
-    packed = [pack(side, settings.length) for side in (kept, aside)]
-    for name, one in zip(("training", "held-out text"), packed, strict=True):
-        if not len(one.tokens) or not one.learned.any():
-            raise DataError(
-                f"there is nothing for {name}: {len(samples)} texts in all, {len(aside)} of them held out; expected "
-                "more text, or another share held out"
-            )
-
-    def outputs(packed: Packed, name: str) -> Corpus:
-        def done(rows: int, of: int) -> None:
-            tell(f"the target reads the {name}", rows / of)
-
-        return Corpus(packed, cached_outputs(folder / "outputs", source, packed, progress=done))
-
-    digest = " ".join(cache_key(source, one, "float16") for one in packed)
-    return Texts(kept, outputs(packed[0], "text"), outputs(packed[1], "held-out text"), digest)
-
-
-def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = _silent) -> list[Sample]:
-    """The samples of a run: from a file of texts, answers to a file of prompts, or questions and answers."""
-    samples, asked = data.from_file(settings.file, target) if settings.file is not None else ([], None)
-    if samples:
-        return samples
-    return data.gather(
-        folder,
-        target,
-        tokens=settings.tokens,
-        key=jax.random.key(seed),
-        temperatures=settings.temperatures,
-        rows=settings.rows,
-        max_tokens=settings.max_tokens,
-        asked=asked,
-        progress=lambda have, want: tell("the target writes", min(have / want, 1.0)),
-    )
-
-
 def distil_head(
     target: Loaded,
     directory: Path,
@@ -111,9 +54,9 @@ def distil_head(
     training: TrainConfig,
     mesh: Mesh | None = None,
     dtype: DTypeLike = jnp.float32,
-    tell: Tell = _silent,
+    tell: Tell = silent,
 ) -> Distilled:
-    """Train a feature head for ``target`` and write it to ``directory``, where ``work`` keeps what it is made of.
+    """Train a feature head for ``target`` and write it to ``directory / "drafter"``; ``work`` keeps what it is made of.
 
     Started again, it goes on where it stopped.
 
@@ -122,40 +65,129 @@ def distil_head(
         directory: of the drafter.
         head, text, loss, training: see the fields of each.
         mesh: as in `train`.
-        dtype: of the computation.
+        dtype: of the computation; parameters are float32.
         tell: told what goes on.
 
     Raises:
         DataError, TrainingError, FloatingPointError: see `texts`, `train` and `cached_outputs`.
     """
-    work = directory / "work"
     reads = head.reads or low_middle_high(target.config.num_layers)
     source = teacher(target, reads)
-    found = texts(target, source, text, work, seed=training.seed, tell=tell)
+    found = texts(target, source, text, directory / WORK, seed=training.seed, tell=tell)
     config = head_config(target, head, reads)
     ids = draft_vocabulary(found.samples, num_tokens(target), config.draft_vocab_size)
     params = init_head_params(config, jax.random.key(training.seed), ids, head_rows(target.params))
-    run = Run(
-        feature_head_student(config, steps=head.steps, decay=head.decay, dtype=dtype, **loss.options()),
-        frozen_for_head(target.params, ids, draft_places(ids, config.layer.vocab_size)),
-        batches.fixed(found.learned, training.batch, training.seed),
-        batches.in_order(found.held_out, training.batch),
-        {
-            "teacher": source.identity,
-            "text": found.digest,
-            "head": {**dataclasses.asdict(config), "steps": head.steps, "decay": head.decay},
-            "loss": dataclasses.asdict(loss),
-            "dtype": str(jnp.dtype(dtype)),
-        },
+    student = feature_head_student(config, steps=head.steps, decay=head.decay, dtype=dtype, **loss.options())
+    frozen = frozen_for_head(target.params, ids, draft_places(ids, config.layer.vocab_size))
+    shape = {"head": {**dataclasses.asdict(config), "steps": head.steps, "decay": head.decay}}
+    run = _run(target, source, student, frozen, found, text, loss, training, dtype, shape)
+    params, log = _trained(run, params, training, directory / WORK, mesh, tell)
+    record = {"target": target.name, "held_out": best_of(log), "settings": dict(run.identity)}
+
+    def write(place: Path) -> None:
+        save_head(place, config, params, ids, storage=head.storage, record=_plain(record))
+
+    _replaced(directory / DRAFTER, write)
+    return Distilled(directory / DRAFTER, best_of(log), log)
+
+
+def distil_model(
+    target: Loaded,
+    directory: Path,
+    *,
+    model: ModelConfig,
+    text: TextConfig,
+    loss: LossConfig,
+    training: TrainConfig,
+    mesh: Mesh | None = None,
+    dtype: DTypeLike = jnp.float32,
+    tell: Tell = silent,
+) -> Distilled:
+    """Train a draft model for ``target``; see `distil_head`. The files are those of a model that transformers loads.
+
+    Raises:
+        ValueError: the model to start from has another vocabulary than the target.
+    """
+    source = teacher(target)
+    found = texts(target, source, text, directory / WORK, seed=training.seed, tell=tell)
+    start = starting_model(target, model, seed=training.seed)
+    student = draft_model_student(
+        text_model_from_config(start.config, dtype=dtype, layers=start.layers), dtype=dtype, **loss.options()
     )
-    state = train(run, params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
+    frozen = frozen_for_model(target.params)
+    shape = {"model": {"config": dataclasses.asdict(start.config), "from": start.origin}}
+    layers = start.layers
+    written = model_from_config(start.config, dtype=jnp.float32, layers=layers, num_tokens=num_tokens(target))
+
+    def writer(params: PyTree) -> Loaded:
+        return target._replace(model=written, params=params)
+
+    run = _run(target, source, student, frozen, found, text, loss, training, dtype, shape, writer)
+    params, log = _trained(run, start.params, training, directory / WORK, mesh, tell)
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, model.dtype), params)
+    _replaced(directory / DRAFTER, lambda place: save(place, start.config, params, tokenizer=target.tokenizer))
+    return Distilled(directory / DRAFTER, best_of(log), log)
+
+
+def _run(
+    target: Loaded,
+    source: Teacher,
+    student: Student,
+    frozen: PyTree,
+    found: Texts,
+    text: TextConfig,
+    loss: LossConfig,
+    training: TrainConfig,
+    dtype: DTypeLike,
+    shape: Mapping[str, Any],
+    writer: Callable[[PyTree], Loaded] | None = None,
+) -> Run:
+    """``writer`` is the student as one who writes, for fresh texts of its own."""
+    source_of_batches = batches.fixed(found.learned, training.batch, training.seed)
+    if text.fresh:
+        if text.fresh_from == "student":
+            if writer is None:
+                raise ValueError("a feature head cannot write text without its target; expected fresh_from target")
+        else:
+            writer = _the_target(target)
+        assert writer is not None
+        fresh = fresh_texts(writer, source, found.samples, text, training.seed)
+        source_of_batches = batches.mixed(found.learned, fresh, text.fresh, training.batch, training.seed)
+    identity = {
+        "teacher": source.identity,
+        "text": found.digest,
+        **shape,
+        "loss": dataclasses.asdict(loss),
+        "fresh": [text.fresh, text.fresh_from, text.rows, text.max_tokens, list(text.temperatures)],
+        "dtype": str(jnp.dtype(dtype)),
+    }
+    return Run(student, frozen, source_of_batches, batches.in_order(found.held_out, training.batch), identity)
+
+
+def _the_target(target: Loaded) -> Callable[[PyTree], Loaded]:
+    return lambda params: target
+
+
+def _trained(
+    run: Run, params: PyTree, training: TrainConfig, work: Path, mesh: Mesh | None, tell: Tell
+) -> tuple[PyTree, list[dict[str, Any]]]:
+    """The parameters that did best on held-out text, on the host, and the log."""
+    train(run, params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
     with Checkpoints(work, {**run.identity, "training": dataclasses.asdict(training)}) as checkpoints:
-        state = checkpoints.restore_best(state)
-    log = read_log(work / LOG)
-    best = best_of(log)
-    record = {"target": target.name, "teacher": source.identity, "held_out": best, "settings": dict(run.identity)}
-    save_head(directory, config, jax.device_get(state.params), ids, storage=head.storage, record=_plain(record))
-    return Distilled(directory, best, log)
+        best = checkpoints.restore_best(new_state(params, training))
+    return jax.device_get(best.params), read_log(work / LOG)
+
+
+def _replaced(place: Path, write: Callable[[Path], None]) -> None:
+    """Write a directory anew; the one of an earlier run stays until the new one is whole."""
+    making, old = (place.with_name(f"{place.name}.{name}") for name in ("new", "old"))
+    for left in (making, old):
+        shutil.rmtree(left, ignore_errors=True)
+    write(making)
+    if place.exists():
+        place.rename(old)
+    making.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 _MULTIPLE = 64

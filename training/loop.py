@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
@@ -64,8 +63,7 @@ class TrainConfig:
             )
 
 
-@flax.struct.dataclass
-class TrainState:
+class TrainState(NamedTuple):
     """All that a run goes on from."""
 
     step: Int[Array, ""]
@@ -127,7 +125,9 @@ def make_step(
         return jax.value_and_grad(student.loss, has_aux=True)(params, frozen, batch)
 
     def averaged(params: PyTree, frozen: PyTree, batch: Batch):
-        parts = jax.tree.map(lambda x: x.reshape(config.accumulate, -1, *x.shape[1:]), batch)
+        parts = jax.tree.map(
+            lambda x: x.reshape(config.accumulate, x.shape[0] // config.accumulate, *x.shape[1:]), batch
+        )
         shapes = jax.eval_shape(gradient_of, params, frozen, jax.tree.map(lambda x: x[0], parts))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
@@ -140,9 +140,10 @@ def make_step(
     def step(state: TrainState, frozen: PyTree, batch: Batch):
         take = gradient_of if config.accumulate == 1 else averaged
         (loss, found), gradient = take(state.params, frozen, batch)
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         sound = jnp.isfinite(loss) & jnp.isfinite(norm)
-        updates, moments = transform.update(gradient, state.optimiser, state.params)
+        with jax.numpy_dtype_promotion("standard"):  # optax raises numbers to the power of a step count
+            updates, moments = transform.update(gradient, state.optimiser, state.params)
         new = TrainState(state.step + 1, optax.apply_updates(state.params, updates), moments)
         kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, state)
         alpha = found.alpha / jnp.maximum(found.count, 1)

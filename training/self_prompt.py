@@ -24,7 +24,7 @@ _QUESTION_TEMPERATURE = 1.0
 
 
 def questions(
-    target: Loaded, count: int, *, key: PRNGKeyArray, config: GenerateConfig, max_tokens: int = 96
+    target: Loaded, count: int, *, key: PRNGKeyArray, config: GenerateConfig, max_tokens: int = 64
 ) -> list[str]:
     """Up to ``count`` things a user might say, by the target itself: rows of one batch that came to an end in time.
 

@@ -59,12 +59,18 @@ class TextConfig:
     """Answers written at a time."""
     length: int = 256
     """Tokens of a row that texts are packed into; longer ones are cut."""
+    fresh: float = 0.0
+    """Share of each batch from answers that are sampled afresh in every phase of training, as in DistillSpec."""
+    fresh_from: Literal["target", "student"] = "target"
+    """Who gives these answers."""
     held_out: float = 0.05
     """Share of the texts that is only measured on."""
 
     def __post_init__(self):
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected more than 0 and less than 1")
+        if not 0 <= self.fresh <= 1:
+            raise ValueError(f"fresh is {self.fresh}; expected 0 to 1, a share of each batch")
         for name in ("tokens", "rows", "length"):
             if getattr(self, name) < 2:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 2")

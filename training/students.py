@@ -128,7 +128,7 @@ def draft_model_student(
     dtype: DTypeLike = jnp.float32,
     **options: float,
 ) -> Student:
-    """A language model of its own; ``frozen`` comes from `frozen_for_draft_model`.
+    """A language model of its own; ``frozen`` comes from `frozen_for_model`.
 
     Args:
         model: the student, built for ``dtype``.
@@ -164,6 +164,12 @@ def frozen_for_head(teacher_params: PyTree, draft_ids, draft_place: Int[Array, "
         "teacher_head": head_rows(teacher_params)[jnp.asarray(draft_ids)],
         "draft_place": draft_place,
     }
+
+
+def frozen_for_model(teacher_params: PyTree) -> dict[str, Array]:
+    """What `draft_model_student` reads: the teacher's head; a student knows all tokens."""
+    rows = head_rows(teacher_params)
+    return {"teacher_head": rows, "draft_place": jnp.arange(rows.shape[0], dtype=jnp.int32)}
 
 
 def _next(tokens: Int[Array, "B T"]) -> Int[Array, "B T"]:

@@ -131,7 +131,8 @@ def cached_outputs(
                     "so keep them in float32 (the dtype of the cache), and look at the teacher if that does not help"
                 )
             array[start:stop] = new
-            array.flush()
+            if isinstance(array, np.memmap):
+                array.flush()
         (place / _DONE).write_text(json.dumps({"rows": stop}))
         progress(stop, rows)
     return arrays

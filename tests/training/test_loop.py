@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from specdec_jax.training.students import Batch, Measured, Student
 from specdec_jax.training.teacher import Outputs
 
 WIDTH = 6
-CONFIG = TrainConfig(steps=24, batch=4, learning_rate=0.05, warmup=2, evaluate_every=5, seed=3)
+CONFIG = TrainConfig(steps=24, batch=4, learning_rate=0.2, warmup=2, evaluate_every=5, seed=3)
 
 
 def linear_student() -> Student:
@@ -162,17 +163,21 @@ def test_another_run_is_refused(samples, tmp_path):
     with pytest.raises(TrainingError, match="holds another run: data was 'these' and is now 'those'"):
         train(run(samples, identity={"data": "those"}), params(), CONFIG, tmp_path)
     faster = dataclasses.replace(CONFIG, learning_rate=0.5)
-    with pytest.raises(TrainingError, match=r"training.learning_rate was 0.05 and is now 0.5"):
+    with pytest.raises(TrainingError, match=r"training.learning_rate was 0.2 and is now 0.5"):
         train(run(samples), params(), faster, tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named(samples, tmp_path):
-    train(run(samples), params(), CONFIG, tmp_path)
-    for path in (tmp_path / "checkpoints" / "24").rglob("*"):
-        if path.is_file() and "metadata" not in path.name.lower():
-            path.write_bytes(b"")
-    with pytest.raises(TrainingError, match=r"cannot read checkpoint 24 of .* to go on from the one before it"):
-        train(run(samples), params(), CONFIG, tmp_path)
+    whole = train(run(samples), params(), CONFIG, tmp_path)
+    last = tmp_path / "checkpoints" / "24"
+    for part, message in (("default", "cannot read checkpoint 24 of"), ("metrics", "cannot read the checkpoints of")):
+        for path in (last / part).rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"")
+        with pytest.raises(TrainingError, match=rf"{message} .* to go on from the one before it"):
+            train(run(samples), params(), CONFIG, tmp_path)
+    shutil.rmtree(last)
+    assert same(train(run(samples), params(), CONFIG, tmp_path), whole), "as the message says"
 
 
 CHILD = """

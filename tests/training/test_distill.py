@@ -1,0 +1,193 @@
+"""The whole way on a tiny target: text, training, files that load, and text that stays the target's."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from specdec_jax import GenerateConfig, SamplingParams, draft_model, feature_head, generate, models
+from specdec_jax.training.distill import distil_head, distil_model
+from specdec_jax.training.errors import TrainingError
+from specdec_jax.training.loop import TrainConfig
+from specdec_jax.training.samples import DataError
+from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
+
+TEXT = TextConfig(tokens=600, rows=16, length=32, max_tokens=20, held_out=0.2)
+TRAINING = TrainConfig(steps=30, batch=4, learning_rate=3e-3, warmup=3, evaluate_every=10)
+HEAD = HeadConfig(draft_vocab_size=20, steps=2, storage="float32")
+
+
+@pytest.fixture(scope="module")
+def head(tiny_target, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("head")
+    told: list[str] = []
+    made = distil_head(
+        tiny_target,
+        folder,
+        head=HEAD,
+        text=TEXT,
+        loss=LossConfig(),
+        training=TRAINING,
+        tell=lambda what, share: told.append(what),
+    )
+    return folder, made, told
+
+
+def texts(target, model, drafter, params, temperature, rule):
+    prompts = np.array([[1, 5, 6, 0, 2], [1, 9, 0, 2, 0]], np.int32)
+    config = GenerateConfig(capacity=40, draft_length=3, rule=rule, prefill_chunk=8)
+    out = generate(
+        model,
+        target.params,
+        drafter,
+        params,
+        prompts,
+        [5, 4],
+        key=jax.random.key(1),
+        sampling=SamplingParams(temperature=temperature),
+        config=config,
+        max_new_tokens=24,
+        eos_tokens=target.tokenizer.eos_ids,
+    )
+    return out
+
+
+def test_a_head_is_trained_and_drafts(head, tiny_target):
+    _, made, told = head
+    measured = [line["held_out"] for line in made.log if "held_out" in line]
+    assert measured[-1]["loss"][0] < measured[0]["loss"][0], "it learns"
+    assert made.best["block_efficiency"] == max(one["block_efficiency"] for one in measured)
+    assert {line.split(":")[0] for line in told} >= {"the target writes", "the target reads the text", "held out"}
+    loaded = models.load_head(made.directory)
+    assert loaded.record["target"] == "tiny"
+    model, params = models.head_for(loaded, tiny_target)
+    seeing = tiny_target.variant(hidden_layers=loaded.config.hidden_layers)
+    drafted = texts(tiny_target, seeing, feature_head(model), params, 1.0, "coupled")
+    plain = texts(tiny_target, tiny_target.model, None, None, 1.0, "coupled")
+    np.testing.assert_array_equal(drafted.tokens, plain.tokens)
+    assert drafted.stats.accepted.sum() > 0
+
+
+def test_started_again_it_goes_on(head, tiny_target):
+    """Nothing is written or trained twice, and the drafter's files are the same."""
+    folder, made, _ = head
+    before = {path.name: path.read_bytes() for path in made.directory.iterdir()}
+    told: list[str] = []
+    again = distil_head(
+        tiny_target,
+        folder,
+        head=HEAD,
+        text=TEXT,
+        loss=LossConfig(),
+        training=TRAINING,
+        tell=lambda what, share: told.append(what),
+    )
+    assert again.log == made.log
+    assert not any(what.startswith(("training", "held out", "the target reads")) for what in told)
+    assert {path.name: path.read_bytes() for path in made.directory.iterdir()} == before
+
+
+def test_other_settings_are_another_run(head, tiny_target):
+    folder, _, _ = head
+    with pytest.raises(TrainingError, match=r"holds another run: loss.name was 'forward_kl' and is now 'hybrid'"):
+        distil_head(tiny_target, folder, head=HEAD, text=TEXT, loss=LossConfig("hybrid"), training=TRAINING)
+
+
+@pytest.mark.parametrize("storage", ["int8", "bfloat16", "float32"])
+def test_how_a_head_is_stored(storage, head, tmp_path):
+    _, made, _ = head
+    whole = models.load_head(made.directory)
+    models.save_head(tmp_path, whole.config, whole.params, whole.draft_ids, storage=storage, record=whole.record)
+    got = models.load_head(tmp_path)
+    assert got.config == whole.config
+    assert got.record == whole.record
+    np.testing.assert_array_equal(got.draft_ids, whole.draft_ids)
+    largest = {"int8": 1 / 250, "bfloat16": 1 / 250, "float32": 0.0}[storage]
+    for one, other in zip(jax.tree.leaves(got.params), jax.tree.leaves(whole.params), strict=True):
+        assert np.abs(one - other).max() <= largest * np.abs(other).max()
+    assert jax.tree.structure(got.params) == jax.tree.structure(whole.params)
+
+
+def test_a_draft_model_is_trained_and_drafts(tiny_target, tmp_path):
+    made = distil_model(
+        tiny_target,
+        tmp_path,
+        model=ModelConfig(count=2, dtype="float32"),
+        text=TEXT,
+        loss=LossConfig("total_variation"),
+        training=TRAINING,
+    )
+    measured = [line["held_out"] for line in made.log if "held_out" in line]
+    assert measured[-1]["alpha"][0] > measured[0]["alpha"][0]
+    draft = models.pair(tiny_target, models.load(made.directory))
+    assert draft.config.num_layers == 2
+    drafted = texts(tiny_target, tiny_target.model, draft_model(draft.model), draft.params, 1.0, "coupled")
+    plain = texts(tiny_target, tiny_target.model, None, None, 1.0, "coupled")
+    np.testing.assert_array_equal(drafted.tokens, plain.tokens)
+    assert drafted.stats.accepted.sum() > 0
+
+
+@pytest.mark.parametrize("writer", ["target", "student"])
+def test_fresh_texts(writer, tiny_target, tmp_path):
+    """They are sampled in every phase, from the student as it is then, and a run that is stopped ends the same."""
+    text = dataclasses.replace(TEXT, fresh=0.5, fresh_from=writer)
+    training = dataclasses.replace(TRAINING, steps=20)
+
+    def run(folder, tell=lambda what, share: None):
+        return distil_model(
+            tiny_target,
+            folder,
+            model=ModelConfig(count=1, dtype="float32"),
+            text=text,
+            loss=LossConfig(),
+            training=training,
+            tell=tell,
+        )
+
+    class StopHereError(Exception):
+        pass
+
+    def stop(what, share):
+        if what.startswith("training") and share is not None and share > 0.7:
+            raise StopHereError
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(StopHereError):
+        run(tmp_path / "stopped", stop)
+    again = run(tmp_path / "stopped")
+    for name in ("model.safetensors", "config.json"):
+        assert (again.directory / name).read_bytes() == (whole.directory / name).read_bytes()
+
+
+def test_a_head_writes_nothing_by_itself(tiny_target, tmp_path):
+    text = dataclasses.replace(TEXT, fresh=0.5, fresh_from="student")
+    with pytest.raises(ValueError, match="a feature head cannot write text without its target"):
+        distil_head(tiny_target, tmp_path, head=HEAD, text=text, loss=LossConfig(), training=TRAINING)
+
+
+def test_files_of_texts_and_prompts(tiny_target, tmp_path):
+    texts_file, prompts_file = tmp_path / "texts.jsonl", tmp_path / "prompts.jsonl"
+    texts_file.write_text("".join(json.dumps({"text": f"w{5 + i % 20} w{6 + i % 9} w7"}) + "\n" for i in range(40)))
+    prompts_file.write_text("".join(json.dumps({"prompt": f"w{5 + i % 20} w{6 + i}"}) + "\n" for i in range(20)))
+    training = dataclasses.replace(TRAINING, steps=2, batch=2, evaluate_every=2)
+    for file in (texts_file, prompts_file):
+        made = distil_head(
+            tiny_target,
+            tmp_path / file.stem,
+            head=HEAD,
+            text=dataclasses.replace(TEXT, file=file),
+            loss=LossConfig(),
+            training=training,
+        )
+        assert made.log[-1]["step"] == 2
+    with pytest.raises(DataError, match=r"cannot read .*missing.jsonl"):
+        distil_head(
+            tiny_target,
+            tmp_path / "missing",
+            head=HEAD,
+            text=dataclasses.replace(TEXT, file=tmp_path / "missing.jsonl"),
+            loss=LossConfig(),
+            training=training,
+        )

@@ -1,0 +1,81 @@
+"""The text of a run: gathered, divided, packed, and read by the teacher."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from specdec_jax.models import Loaded
+
+from . import data
+from .batches import Corpus
+from .packing import Packed, pack
+from .samples import DataError, Sample, split
+from .settings import TextConfig
+from .teacher import Teacher, cache_key, cached_outputs
+
+Tell = Callable[[str, float | None], None]
+"""Called with what goes on and how much of it is done, from 0 to 1, where that is known."""
+
+
+def silent(what: str, share: float | None) -> None:
+    """Tells nobody."""
+    del what, share
+
+
+class Texts(NamedTuple):
+    """Gathered, divided, packed, and read by the teacher."""
+
+    samples: list[Sample]
+    """Those that are trained on."""
+    learned: Corpus
+    held_out: Corpus
+    digest: str
+    """Of the packed texts and of what the teacher says about them."""
+
+
+def texts(
+    target: Loaded, source: Teacher, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = silent
+) -> Texts:
+    """Gather the text of a run and what the teacher says about it; all that is on the disk already is used again.
+
+    Raises:
+        DataError: the file cannot be used, or holds too little.
+    """
+    samples = gather(target, settings, folder / "text", seed=seed, tell=tell)
+    kept, aside = split(samples, settings.held_out)
+    packed = [pack(side, settings.length) for side in (kept, aside)]
+    for name, one in zip(("training", "held-out text"), packed, strict=True):
+        if not len(one.tokens) or not one.learned.any():
+            raise DataError(
+                f"there is nothing for {name}: {len(samples)} texts in all, {len(aside)} of them held out; expected "
+                "more text, or another share held out"
+            )
+
+    def outputs(packed: Packed, name: str) -> Corpus:
+        def done(rows: int, of: int) -> None:
+            tell(f"the target reads the {name}", rows / of)
+
+        return Corpus(packed, cached_outputs(folder / "outputs", source, packed, progress=done))
+
+    digest = " ".join(cache_key(source, one, "float16") for one in packed)
+    return Texts(kept, outputs(packed[0], "text"), outputs(packed[1], "held-out text"), digest)
+
+
+def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = silent) -> list[Sample]:
+    """The samples of a run: from a file of texts, answers to a file of prompts, or questions and answers."""
+    samples, asked = data.from_file(settings.file, target) if settings.file is not None else ([], None)
+    if samples:
+        return samples
+    return data.gather(
+        folder,
+        target,
+        tokens=settings.tokens,
+        key=jax.random.key(seed),
+        temperatures=settings.temperatures,
+        rows=settings.rows,
+        max_tokens=settings.max_tokens,
+        asked=asked,
+        progress=lambda have, want: tell("the target writes", min(have / want, 1.0)),
+    )
