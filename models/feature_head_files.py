@@ -108,8 +108,13 @@ def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float
     """
     directory = Path(directory)
     config, record = _settings(directory / SETTINGS)
-    abstract = _by_name(nnx.to_pure_dict(nnx.state(_abstract(config, jnp.dtype(dtype)))))
     tensors = _tensors(directory / _WEIGHTS)
+    if config.layer.num_layers > len(tensors.shapes):  # before so many are made
+        raise LoadError(
+            f"{directory / SETTINGS} says {config.layer.num_layers} layers, but {_WEIGHTS} has only "
+            f"{len(tensors.shapes)} tensors; write it again"
+        )
+    abstract = _by_name(nnx.to_pure_dict(nnx.state(_abstract(config, jnp.dtype(dtype)))))
     scales = [name for name in tensors.shapes if name.endswith(_SCALE)]
     expected = {name: leaf.shape for name, leaf in abstract.items()} | {_IDS: (config.draft_vocab_size,)}
     check_tensors(tensors, expected, scales)

@@ -1,5 +1,50 @@
-"""Training drafters: so far the losses that a student is distilled by."""
+"""specdec_jax.training: drafters by distillation. `distil_head` and `distil_model` are the whole way; the rest are its
+parts, for loops of one's own."""
 
+from .distill import Distilled, distil_head, distil_model
+from .errors import TrainingError
+from .loop import Run, TrainConfig, TrainState, make_step, new_state, train
 from .losses import LOSSES, acceptance, cross_entropy, masked_mean
+from .packing import Packed, draft_vocabulary, pack
+from .samples import DataError, Sample, read_samples, split, write_samples
+from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
+from .students import Batch, Measured, Student, draft_model_student, feature_head_student
+from .teacher import Outputs, Teacher, as_teacher, cached_outputs
 
-__all__ = ["LOSSES", "acceptance", "cross_entropy", "masked_mean"]
+__all__ = [
+    "LOSSES",
+    "Batch",
+    "DataError",
+    "Distilled",
+    "HeadConfig",
+    "LossConfig",
+    "Measured",
+    "ModelConfig",
+    "Outputs",
+    "Packed",
+    "Run",
+    "Sample",
+    "Student",
+    "Teacher",
+    "TextConfig",
+    "TrainConfig",
+    "TrainState",
+    "TrainingError",
+    "acceptance",
+    "as_teacher",
+    "cached_outputs",
+    "cross_entropy",
+    "distil_head",
+    "distil_model",
+    "draft_model_student",
+    "draft_vocabulary",
+    "feature_head_student",
+    "make_step",
+    "masked_mean",
+    "new_state",
+    "pack",
+    "read_samples",
+    "split",
+    "train",
+    "write_samples",
+]

@@ -25,7 +25,7 @@ from .packing import draft_vocabulary
 from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
 from .start import starting_model
 from .students import Student, draft_model_student, feature_head_student, frozen_for_head, frozen_for_model
-from .teacher import Teacher, head_rows, teacher
+from .teacher import Teacher, as_teacher, head_rows
 from .texts import Tell, Texts, silent, texts
 
 DRAFTER = "drafter"
@@ -42,6 +42,10 @@ class Distilled(NamedTuple):
     best: dict[str, Any]
     """On held-out text: loss, alpha of each guess, block_efficiency, and the step."""
     log: list[dict[str, Any]]
+    tokens: int
+    """Of answers that were trained on."""
+    settings: dict[str, Any]
+    """What the run was, as its checkpoints know it."""
 
 
 def distil_head(
@@ -72,7 +76,7 @@ def distil_head(
         DataError, TrainingError, FloatingPointError: see `texts`, `train` and `cached_outputs`.
     """
     reads = head.reads or low_middle_high(target.config.num_layers)
-    source = teacher(target, reads)
+    source = as_teacher(target, reads)
     found = texts(target, source, text, directory / WORK, seed=training.seed, tell=tell)
     config = head_config(target, head, reads)
     ids = draft_vocabulary(found.samples, num_tokens(target), config.draft_vocab_size)
@@ -88,7 +92,7 @@ def distil_head(
         save_head(place, config, params, ids, storage=head.storage, record=_plain(record))
 
     _replaced(directory / DRAFTER, write)
-    return Distilled(directory / DRAFTER, best_of(log), log)
+    return _distilled(directory, log, found, run)
 
 
 def distil_model(
@@ -108,7 +112,7 @@ def distil_model(
     Raises:
         ValueError: the model to start from has another vocabulary than the target.
     """
-    source = teacher(target)
+    source = as_teacher(target)
     found = texts(target, source, text, directory / WORK, seed=training.seed, tell=tell)
     start = starting_model(target, model, seed=training.seed)
     student = draft_model_student(
@@ -126,7 +130,7 @@ def distil_model(
     params, log = _trained(run, start.params, training, directory / WORK, mesh, tell)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, model.dtype), params)
     _replaced(directory / DRAFTER, lambda place: save(place, start.config, params, tokenizer=target.tokenizer))
-    return Distilled(directory / DRAFTER, best_of(log), log)
+    return _distilled(directory, log, found, run)
 
 
 def _run(
@@ -162,6 +166,11 @@ def _run(
         "dtype": str(jnp.dtype(dtype)),
     }
     return Run(student, frozen, source_of_batches, batches.in_order(found.held_out, training.batch), identity)
+
+
+def _distilled(directory: Path, log: list[dict[str, Any]], found: Texts, run: Run) -> Distilled:
+    tokens = sum(len(sample.answer_ids) for sample in found.samples)
+    return Distilled(directory / DRAFTER, best_of(log), log, tokens, _plain(dict(run.identity)))
 
 
 def _the_target(target: Loaded) -> Callable[[PyTree], Loaded]:

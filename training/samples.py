@@ -48,10 +48,10 @@ def read_samples(path: str | os.PathLike[str], vocab_size: int) -> list[Sample]:
     path = Path(path)
     lines = path.read_text(encoding="utf-8").split("\n")
     whole, cut_off = lines[:-1], lines[-1]
-    found = [_sample(line, f"line {number} of {path}", vocab_size) for number, line in enumerate(whole, start=1)]
+    found = [_sample(line, f"{path}:{number}", vocab_size) for number, line in enumerate(whole, start=1)]
     if cut_off:
         with contextlib.suppress(DataError):  # no newline came after it: it was never finished
-            found.append(_sample(cut_off, f"the last line of {path}", vocab_size))
+            found.append(_sample(cut_off, f"{path}, at its end,", vocab_size))
     return found
 
 
@@ -114,7 +114,7 @@ def _records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            where = f"line {number} of {path}"
+            where = f"{path}:{number}"
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:

@@ -2,7 +2,7 @@
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from specdec_jax._typing import PyTree
@@ -12,7 +12,7 @@ DATA, FSDP = "data", "fsdp"
 
 def state_shardings(tree: PyTree, mesh: Mesh) -> PyTree:
     """Every array cut along its longest axis that the ``fsdp`` devices divide; whole on each where there is none."""
-    parts = mesh.shape[FSDP]
+    parts, mesh = mesh.shape[FSDP], _automatic(mesh)
 
     def one(leaf) -> NamedSharding:
         axes = [axis for axis, size in enumerate(leaf.shape) if size % parts == 0 and size >= parts]
@@ -39,4 +39,9 @@ def place_batch(tree: PyTree, mesh: Mesh) -> PyTree:
     rows = {leaf.shape[0] for leaf in jax.tree.leaves(tree)}
     if any(count % devices for count in rows):
         raise ValueError(f"a batch has {min(rows)} rows for {devices} devices; expected a multiple of that")
-    return jax.device_put(tree, NamedSharding(mesh, P((DATA, FSDP))))
+    return jax.device_put(tree, NamedSharding(_automatic(mesh), P((DATA, FSDP))))
+
+
+def _automatic(mesh: Mesh) -> Mesh:
+    """The same devices, with the compiler to find out how what lies between parameters and loss is divided."""
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))

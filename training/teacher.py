@@ -50,7 +50,7 @@ def _read(features, params, tokens, positions, segments, dtype):
     return tuple(part.astype(dtype) for part in features(params, tokens, positions, segments))
 
 
-def teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
+def as_teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
     """A loaded model, as a teacher of students that read ``hidden_layers`` of it."""
     leaves = jax.tree.leaves(loaded.params)
     layers = "stacked" if 0 not in loaded.params["layers"] else "unrolled"

@@ -10,6 +10,7 @@ COMMANDS = {
     "generate": "continue prompts from the command line or from a file",
     "demo": "answer the shipped prompts with and without a drafter, and compare",
     "convert": "write a model as a Hugging Face directory",
+    "distill": "train a drafter for a target",
     "bench": "time plain and speculative decoding beside transformers on the same weights",
 }
 

@@ -47,7 +47,7 @@ def test_the_logits_of_all_positions_never_exist():
 
         return sums_in_chunks(one, jnp.ones(64, bool), features, chunk=4)[0]
 
-    text = jax.jit(jax.grad(total, argnums=(0, 1))).lower(features, weight).compile().as_text()
+    text = jax.jit(jax.grad(total, argnums=(0, 1))).lower(features, weight).compile().as_text() or ""
     assert "f32[4,512]" in text or "f32[512,4]" in text
     assert "f32[64,512]" not in text
     assert "f32[512,64]" not in text

@@ -251,4 +251,4 @@ def test_settings():
         ({"batch": 6, "accumulate": 4}, "batch is 6, accumulate 4; expected the one to divide the other"),
     ):
         with pytest.raises(ValueError, match=message):
-            TrainConfig(**changes)
+            dataclasses.replace(CONFIG, **changes)

@@ -13,7 +13,7 @@ from specdec_jax.training.from_layers import evenly_spaced, from_layers
 from specdec_jax.training.packing import draft_vocabulary, pack
 from specdec_jax.training.settings import HeadConfig
 from specdec_jax.training.students import LOSS_NAMES, draft_model_student, feature_head_student, frozen_for_head, total
-from specdec_jax.training.teacher import Outputs, head_rows, teacher
+from specdec_jax.training.teacher import Outputs, as_teacher, head_rows
 
 V, STEPS = 29, 3
 
@@ -21,7 +21,7 @@ V, STEPS = 29, 3
 @pytest.fixture(scope="module")
 def lesson(tiny_target, samples):
     """A batch with what the teacher says about it, a head, and what the head reads."""
-    source = teacher(tiny_target, (0, 1, 2))
+    source = as_teacher(tiny_target, (0, 1, 2))
     packed = pack(samples, 24)
     outputs = source.read(packed.tokens[:4], packed.positions[:4], packed.segments[:4], "float32")
     batch = batches.Corpus(packed.rows(slice(0, 4)), Outputs(*map(np.asarray, outputs))).batch(np.arange(4))

@@ -1,18 +1,19 @@
 """What the teacher says is what the model says, and is computed once."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax.training import teacher as teachers
 from specdec_jax.training.packing import pack
-from specdec_jax.training.teacher import cache_key, cached_outputs, head_rows, teacher
+from specdec_jax.training.teacher import Teacher, as_teacher, cache_key, cached_outputs, head_rows
 
 
 @pytest.fixture(scope="module")
 def source(tiny_target):
-    return teacher(tiny_target, (0, 2))
+    return as_teacher(tiny_target, (0, 2))
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +66,13 @@ def test_it_goes_on_where_it_stopped(source, packed, tmp_path):
 
 def test_the_key_covers_what_the_outputs_depend_on(source, packed, samples, tiny_target):
     key = cache_key(source, packed, "float16")
-    assert key == cache_key(teacher(tiny_target, (0, 2)), pack(samples, 20), "float16")
+    assert key == cache_key(as_teacher(tiny_target, (0, 2)), pack(samples, 20), "float16")
     params = jax.tree.map(lambda leaf: leaf, tiny_target.params)
     params["norm"] = {"weight": params["norm"]["weight"].at[0].add(1e-6)}
     others = {
         "dtype": cache_key(source, packed, "float32"),
-        "layers": cache_key(teacher(tiny_target, (0, 1)), packed, "float16"),
-        "one weight": cache_key(teacher(tiny_target._replace(params=params), (0, 2)), packed, "float16"),
+        "layers": cache_key(as_teacher(tiny_target, (0, 1)), packed, "float16"),
+        "one weight": cache_key(as_teacher(tiny_target._replace(params=params), (0, 2)), packed, "float16"),
         "texts": cache_key(source, pack(samples[1:], 20), "float16"),
         "packing": cache_key(source, pack(samples, 24), "float16"),
     }
@@ -83,7 +84,7 @@ def test_the_key_covers_what_the_outputs_depend_on(source, packed, samples, tiny
 def test_states_that_float16_cannot_hold(packed, tiny_target, tmp_path):
     params = jax.tree.map(lambda leaf: leaf, tiny_target.params)
     params["embedding"] = {"weight": 1e6 * params["embedding"]["weight"]}
-    large = teacher(tiny_target._replace(params=params), (0,))
+    large = as_teacher(tiny_target._replace(params=params), (0,))
     with pytest.raises(FloatingPointError, match=r"rows 0 to 3 are not finite in float16; .* keep them in float32"):
         cached_outputs(tmp_path, large, packed, batch=4)
     outputs = cached_outputs(tmp_path, large, packed, dtype="float32", batch=4)
@@ -96,7 +97,7 @@ def test_a_full_disk_is_an_error_before_the_work(source, packed, tmp_path, monke
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(teachers.os, "posix_fallocate", full)
-    monkeypatch.setattr(teachers.Teacher, "read", lambda *_: pytest.fail("computed something"))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(Teacher, "read", lambda *_: pytest.fail("computed something"))
     with pytest.raises(OSError, match="No space left"):
         cached_outputs(tmp_path, source, packed)

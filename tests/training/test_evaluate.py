@@ -1,0 +1,66 @@
+"""What is measured in generation is what happened there."""
+
+import pytest
+
+from specdec_jax import GenerateConfig, draft_model
+from specdec_jax.training.evaluate import Drafting, Question, in_generation, predicted_speedup, questions_from
+from specdec_jax.training.report import card, curves
+
+CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chunk=8)
+QUESTIONS = [Question("sums", [1, 5, 0, 2]), Question("sums", [1, 6, 7, 0, 2]), Question("tales", [1, 9, 0, 2])]
+
+
+@pytest.fixture(scope="module")
+def found(tiny_target):
+    """The target drafts for itself, so all is kept."""
+    drafting = Drafting(tiny_target.model, draft_model(tiny_target.model), tiny_target.params)
+    return in_generation(tiny_target, drafting, QUESTIONS, temperature=1.0, config=CONFIG, max_new_tokens=12)
+
+
+def test_a_perfect_drafter(found):
+    assert found["acceptance_rate"] > 0.7  # what is drafted past an end or a limit is not kept
+    assert found["accepted_at"][0] >= found["accepted_at"][2] > 0.5
+    assert found["by_category"].keys() == {"sums", "tales"}
+    assert 2 < found["block_efficiency"] <= 4
+    assert found["speedup"] == pytest.approx(found["tokens_per_second"] / found["plain_tokens_per_second"])
+    assert found["questions"] == 3
+
+
+def test_predicted_speedup():
+    """Of equal alphas it is (1 - alpha^(K+1)) / ((1 - alpha) (K c + v))."""
+    assert predicted_speedup([0.8] * 4, 0.05, 1.0) == pytest.approx(3.3616 / 1.2)
+    assert predicted_speedup([0.5, 0.2], 0.1, 1.3) == pytest.approx(1.6 / 1.5)
+
+
+def test_questions(tiny_target):
+    asked = questions_from(
+        [{"prompt": "w5", "category": "sums"}, {"messages": [{"role": "user", "content": "w6"}]}], tiny_target
+    )
+    assert asked == [Question("sums", [1, 5, 0, 2]), Question("all", [1, 6, 0, 2])]
+
+
+def test_a_card_and_curves(found, tmp_path):
+    log = [
+        {"step": 10, "loss": 3.0, "alpha": [0.2, 0.1], "tokens": 100},
+        {"step": 10, "held_out": {"loss": [2.0, 2.5], "alpha": [0.3, 0.2], "block_efficiency": 1.36}},
+        {"step": 20, "loss": 2.0, "alpha": [0.3, 0.2], "tokens": 90},
+        {"step": 20, "held_out": {"loss": [1.5, 2.0], "alpha": [0.4, 0.3], "block_efficiency": 1.52}},
+    ]
+    for name in ("curves.svg", "curves.png"):
+        curves(log, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 5000
+    text = card(
+        {
+            "name": "mine",
+            "kind": "feature head",
+            "target": "tiny",
+            "held_out": {"step": 20, **log[-1]["held_out"]},
+            "tokens": 190,
+            "settings": {"loss": {"name": "hybrid"}},
+            "measured": [found],
+        }
+    )
+    assert "acceptance 0.400, 0.300 for the guesses in turn, which makes 1.52 tokens a round" in text
+    assert f"block efficiency {found['block_efficiency']:.2f}" in text
+    assert "| tales |" in text
+    assert '"name": "hybrid"' in text
