@@ -14,7 +14,18 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import PyTree
-from specdec_jax.models import LlamaConfig, Loaded, model_from_config, save, save_head, text_model_from_config
+from specdec_jax.models import (
+    LlamaConfig,
+    Loaded,
+    LoadedHead,
+    find_head,
+    head_for,
+    load_head,
+    model_from_config,
+    save,
+    save_head,
+    text_model_from_config,
+)
 from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, init_head_params
 
 from . import batches
@@ -75,15 +86,19 @@ def distil_head(
     Raises:
         DataError, TrainingError, FloatingPointError: see `texts`, `train` and `cached_outputs`.
     """
-    reads = head.reads or low_middle_high(target.config.num_layers)
+    before = None if head.start is None else _earlier(head.start, target)
+    reads = head.reads or low_middle_high(target.config.num_layers) if before is None else before.config.hidden_layers
     source = as_teacher(target, reads)
     found = texts(target, source, text, directory / WORK, seed=training.seed, tell=tell)
-    config = head_config(target, head, reads)
-    ids = draft_vocabulary(found.samples, num_tokens(target), config.draft_vocab_size)
-    params = init_head_params(config, jax.random.key(training.seed), ids, head_rows(target.params))
+    if before is None:
+        config = head_config(target, head, reads)
+        ids = draft_vocabulary(found.samples, num_tokens(target), config.draft_vocab_size)
+        params = init_head_params(config, jax.random.key(training.seed), ids, head_rows(target.params))
+    else:
+        config, ids, params = before.config, before.draft_ids, before.params
     student = feature_head_student(config, steps=head.steps, decay=head.decay, dtype=dtype, **loss.options())
     frozen = frozen_for_head(target.params, ids, draft_places(ids, config.layer.vocab_size))
-    shape = {"head": {**dataclasses.asdict(config), "steps": head.steps, "decay": head.decay}}
+    shape = {"head": {**dataclasses.asdict(config), "steps": head.steps, "decay": head.decay, "start": head.start}}
     run = _run(target, source, student, frozen, found, text, loss, training, dtype, shape)
     params, log = _trained(run, params, training, directory / WORK, mesh, tell)
     record = {"target": target.name, "held_out": best_of(log), "settings": dict(run.identity)}
@@ -131,6 +146,15 @@ def distil_model(
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, model.dtype), params)
     _replaced(directory / DRAFTER, lambda place: save(place, start.config, params, tokenizer=target.tokenizer))
     return _distilled(directory, log, found, run)
+
+
+def _earlier(name: str, target: Loaded) -> LoadedHead:
+    place = find_head(name)
+    if place is None:
+        raise ValueError(f"{name} is no feature head; expected a directory with a drafter.json, or a head's name")
+    before = load_head(place)
+    head_for(before, target)
+    return before
 
 
 def _run(

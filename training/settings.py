@@ -25,6 +25,8 @@ class HeadConfig:
     """Weight of each guess in the loss, relative to the one before."""
     storage: Storage = "bfloat16"
     """How its matrices are stored."""
+    start: str | None = None
+    """A head to go on from, by directory or name; its shape and its draft vocabulary stand."""
 
 
 @dataclasses.dataclass(frozen=True)

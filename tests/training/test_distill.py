@@ -6,6 +6,8 @@ import json
 import jax
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from specdec_jax import GenerateConfig, SamplingParams, draft_model, feature_head, generate, models
 from specdec_jax.training.distill import distil_head, distil_model
@@ -89,6 +91,30 @@ def test_started_again_it_goes_on(head, tiny_target):
     assert {path.name: path.read_bytes() for path in made.directory.iterdir()} == before
 
 
+def test_a_head_that_goes_on_from_another(head, tiny_target, tmp_path):
+    """It begins as good as the other ended, on the same text."""
+    _, made, _ = head
+    again = distil_head(
+        tiny_target,
+        tmp_path,
+        head=dataclasses.replace(HEAD, start=str(made.directory), draft_vocab_size=7),
+        text=TEXT,
+        loss=LossConfig(),
+        training=dataclasses.replace(TRAINING, steps=1, warmup=1, learning_rate=1e-6),
+    )
+    assert again.best["loss"] == pytest.approx(made.best["loss"], rel=1e-3)
+    assert models.load_head(again.directory).config == models.load_head(made.directory).config
+    with pytest.raises(ValueError, match=r"nothing is no feature head; expected a directory with a drafter.json"):
+        distil_head(
+            tiny_target,
+            tmp_path / "b",
+            head=dataclasses.replace(HEAD, start="nothing"),
+            text=TEXT,
+            loss=LossConfig(),
+            training=TRAINING,
+        )
+
+
 def test_other_settings_are_another_run(head, tiny_target):
     folder, _, _ = head
     with pytest.raises(TrainingError, match=r"holds another run: loss.name was 'forward_kl' and is now 'hybrid'"):
@@ -110,15 +136,37 @@ def test_how_a_head_is_stored(storage, head, tmp_path):
     assert jax.tree.structure(got.params) == jax.tree.structure(whole.params)
 
 
-def test_a_draft_model_is_trained_and_drafts(tiny_target, tmp_path):
-    made = distil_model(
+@pytest.fixture(scope="module")
+def small(tiny_target, tmp_path_factory):
+    return distil_model(
         tiny_target,
-        tmp_path,
+        tmp_path_factory.mktemp("small"),
         model=ModelConfig(count=2, dtype="float32"),
         text=TEXT,
         loss=LossConfig("total_variation"),
         training=TRAINING,
     )
+
+
+def test_transformers_takes_a_draft_model_as_its_assistant(small, tiny_target, tmp_path):
+    """The text is the target's own, in fewer passes of it."""
+    models.save(tmp_path / "target", tiny_target.config, tiny_target.params, tokenizer=tiny_target.tokenizer)
+    target = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
+    assistant = AutoModelForCausalLM.from_pretrained(small.directory)
+    passes = []
+    target.register_forward_hook(lambda *_: passes.append(1))
+    ids = torch.tensor([[1, 5, 6, 0, 2]])
+    options = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    plain = target.generate(ids, **options)
+    alone = len(passes)
+    passes.clear()
+    assisted = target.generate(ids, assistant_model=assistant, **options)
+    assert assisted.tolist() == plain.tolist()
+    assert len(passes) < alone
+
+
+def test_a_draft_model_is_trained_and_drafts(small, tiny_target):
+    made = small
     measured = [line["held_out"] for line in made.log if "held_out" in line]
     assert measured[-1]["alpha"][0] > measured[0]["alpha"][0]
     draft = models.pair(tiny_target, models.load(made.directory))

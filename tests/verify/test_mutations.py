@@ -10,7 +10,7 @@ import pytest
 from adversaries import opponents
 
 from specdec_jax.sampling import RoundKeys, draw
-from specdec_jax.sampling.draw import ACCEPT, DRAFT, RESIDUAL, stream
+from specdec_jax.sampling.draw import ACCEPT, DRAFT, RESIDUAL, gumbel, stream
 from specdec_jax.testing import check_draws, check_guessed_laws, check_law, check_strict
 from specdec_jax.verify import RULES, Proposal, Rule, Verdict, block, proposal, token
 
@@ -91,6 +91,24 @@ def test_draft_noise_used_again_for_the_next_token_is_noticed(monkeypatch, name)
     p = np.arange(1, 17) / 136
     with pytest.raises(AssertionError, match="do not look drawn from p"):
         check_draws(fresh(RULES[name]), p, p[::-1], K=2, tokens=1, key=jax.random.key(21), rows=20_000)
+
+
+@pytest.mark.parametrize("name", ["token", "block"])
+def test_draft_noise_used_again_for_acceptance_is_noticed(name):
+    """What won the guess its race then decides whether it is kept."""
+    parts = {"token": token, "block": block}[name]
+
+    def verify(keys, guesses, p):
+        V = p.shape[-1]
+        noise = [gumbel(stream(keys, DRAFT, i), 1 + V)[:, 1:] for i in range(guesses.tokens.shape[1])]
+        won = jnp.take_along_axis(jnp.stack(noise, axis=1), guesses.tokens[:, :, None], axis=2)[:, :, 0]
+        accepted = parts.num_accepted(jnp.exp(-jnp.exp(-won)), parts.thresholds(guesses, p))
+        return Verdict(accepted, draw(stream(keys, RESIDUAL), parts.next_weights(guesses, p, accepted)))
+
+    p = np.arange(1, 17) / 136
+    rule = Rule(verify=verify, draw=RULES[name].draw)
+    with pytest.raises(AssertionError, match="do not look drawn from p"):
+        check_draws(rule, p, p[::-1], K=2, tokens=1, key=jax.random.key(21), rows=20_000)
 
 
 def keyed_by_position(parts) -> Rule:
