@@ -194,9 +194,8 @@ def _each(measure: Callable[[Array], Array], student: Float[Array, "n S V"]) -> 
 
 
 def _measured(per_position, mask: Bool[Array, "B T S"], features, outs, following, chunk: int) -> Measured:
-    flat = [x.reshape(-1, *x.shape[2:]) for x in (mask, features, outs, following)]
-    loss, alpha = sums_in_chunks(per_position, *flat, chunk=chunk)
-    return Measured(loss, alpha, flat[0].sum(0).astype(jnp.float32))
+    loss, alpha = sums_in_chunks(per_position, mask, features, outs, following, chunk=chunk)
+    return Measured(loss, alpha, mask.sum((0, 1)).astype(jnp.float32))
 
 
 def total(parts: Sequence[Measured]) -> dict[str, Any]:
