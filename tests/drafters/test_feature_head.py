@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import quick
 
 from specdec_jax import FinishReason, GenerateConfig, SamplingParams, feature_head, generate, init, step
 from specdec_jax.testing import history_head, history_model, random_logits
@@ -18,17 +19,17 @@ CONFIG = GenerateConfig(capacity=40, draft_length=K, rule="token", prefill_chunk
 FULL = np.full(4, K, np.int32)
 
 
-@jax.jit
+@quick
 def start(head_params):
     return init(TARGET, PARAMS, HEAD, head_params, PROMPTS, LENGTHS, key=jax.random.key(1), config=CONFIG)
 
 
-@jax.jit
+@quick
 def advance(head_params, state, draft_length):
     return step(TARGET, PARAMS, HEAD, head_params, state, config=CONFIG, draft_length=draft_length)
 
 
-@jax.jit
+@quick
 def feed(tokens):
     """The cache of all pairs of a text, read at once; what stands after the text comes after its pairs."""
     head = history_head(V)
