@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import brisk
 
 from specdec_jax import (
     FinishReason,
@@ -53,18 +54,24 @@ def inputs(stacked):
 def coupled(stacked, inputs):
     """Coupled text at a temperature, or at one for each of several copies of the prompts."""
 
-    def say(drafter, drafter_params, *temperatures, K=1):
+    @partial(brisk, static_argnames=("drafter", "temperatures", "K"))
+    def answer(params, drafter, drafter_params, prompts, prompt_lengths, temperatures, K):
         return generate(
             stacked.model,
-            stacked.params,
+            params,
             drafter,
             drafter_params,
-            *(np.concatenate([part] * len(temperatures)) for part in inputs),
+            prompts,
+            prompt_lengths,
             key=jnp.concatenate([jax.random.split(jax.random.key(0), len(TEXTS))] * len(temperatures)),
             sampling=SamplingParams(temperature=jnp.repeat(jnp.array(temperatures), len(TEXTS))),
             config=GenerateConfig(capacity=64, draft_length=K, rule="coupled", prefill_chunk=16),
             max_new_tokens=NEW,
         )
+
+    def say(drafter, drafter_params, *temperatures, K=1):
+        copies = (np.concatenate([part] * len(temperatures)) for part in inputs)
+        return answer(stacked.params, drafter, drafter_params, *copies, temperatures, K)
 
     return say
 
@@ -75,7 +82,7 @@ def alone(coupled):
     return np.split(np.asarray(coupled(None, None, 0.0, 0.8).tokens), 2)
 
 
-@partial(jax.jit, static_argnames=("model", "drafter"))
+@partial(brisk, static_argnames=("model", "drafter"))
 def rounds(model, params, drafter, drafter_params, prompts, prompt_lengths, draft_length):
     """What `generate` does, with a draft length for each row."""
     state = init(
