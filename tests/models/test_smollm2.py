@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from programs import brisk
 from test_tokenizer import SPLITS, TEXTS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -45,7 +44,7 @@ def their_tokenizer(source):
 
 @pytest.fixture(scope="module")
 def apply(smollm2):
-    return brisk(smollm2.model.apply, donate_argnums=2)
+    return jax.jit(smollm2.model.apply, donate_argnums=2)
 
 
 @pytest.fixture(scope="module")
