@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import pytest
+from jax.core import Tracer
 from jaxtyping import install_import_hook
 from programs import QUICK
 
@@ -56,7 +57,7 @@ def quick_programs(monkeypatch):
     usual = module._generate
 
     def chosen(*args):
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args[1:2] + args[3:5]))
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(args[1:2] + args[3:5]))
         return (usual if traced else _compiled_quickly(usual.__wrapped__))(*args)
 
     monkeypatch.setattr(module, "_generate", chosen)

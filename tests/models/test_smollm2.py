@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
