@@ -6,6 +6,8 @@ from specdec_jax import GenerateConfig, ngram
 from specdec_jax.bench import contest, count_traces, memory, round_cost, speculative
 from specdec_jax.testing import markov_model, random_logits
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 V = 5
 PARAMS = random_logits(0, V, V, spread=3.0)
 CONFIG = GenerateConfig(capacity=24, draft_length=2, prefill_chunk=8)

@@ -8,6 +8,8 @@ import pytest
 
 from specdec_jax.cli import main
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 @pytest.fixture
 def prompts(write_lines):

@@ -4,6 +4,8 @@ import pytest
 
 from specdec_jax.cli import demo, main
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 def test_it_compares_and_says_that_the_text_is_the_same(tiny, write_lines, capsys):
     path = write_lines(*({"prompt": text, "category": "toy"} for text in ("a b c", "d e", "f")))

@@ -10,6 +10,8 @@ from specdec_jax.cli.prompts import Prompt
 from specdec_jax.cli.requests import Request
 from specdec_jax.models import load
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
 
 def make_request(index: int, length: int) -> Request:
     prompt = Prompt(where=f"prompt {index}", token_ids=[4] * length)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from programs import quick
 
 from specdec_jax import SamplingParams, draft_model
 from specdec_jax.drafters import Context
@@ -28,14 +29,14 @@ SAMPLING = SamplingParams(
 ROUNDS = [[4] * ROWS, [4] * ROWS, [0] * ROWS, [0] * ROWS, [0] * ROWS, [0, 1, 2, 3, 4], [3] * ROWS, [4, 0, 4, 0, 1]]
 
 
-@partial(jax.jit, static_argnames="drafter")
+@partial(quick, static_argnames="drafter")
 def propose(state, tokens, lengths, limit, params=PARAMS, drafter=DRAFTER):
     keys = RoundKeys(row_keys(jax.random.key(0), ROWS), lengths)
     context = Context(tokens, lengths, SAMPLING)
     return drafter.propose(params, state, context, K, limit, lambda index, q: draw_guess(keys, index, q))
 
 
-@partial(jax.jit, static_argnames="drafter")
+@partial(quick, static_argnames="drafter")
 def start(tokens, lengths, params=PARAMS, drafter=DRAFTER):
     return drafter.init(params, Context(tokens, lengths, SAMPLING), SLOTS, 4)
 

@@ -4,53 +4,67 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import quick
 
-from specdec_jax import GenerateConfig, SamplingParams, feature_head, generate, init, step
+from specdec_jax import FinishReason, GenerateConfig, SamplingParams, feature_head, generate, init, step
 from specdec_jax.testing import history_head, history_model, random_logits
 
 V, K = 16, 3
 TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
-WEAK = PARAMS + random_logits(1, 97, V, spread=0.7)
+WEAK = (PARAMS + random_logits(1, 97, V, spread=0.7)).astype(np.float32)
 HEAD = feature_head(history_head(V))
 PROMPTS = jax.random.randint(jax.random.key(0), (4, 9), 0, V)
 LENGTHS = np.array([9, 2, 1, 5])
 CONFIG = GenerateConfig(capacity=40, draft_length=K, rule="token", prefill_chunk=4)
+FULL = np.full(4, K, np.int32)
 
 
-def test_a_head_that_knows_the_target_is_always_right():
-    out = generate(TARGET, PARAMS, HEAD, PARAMS, PROMPTS, LENGTHS, key=jax.random.key(1), config=CONFIG)
-    # Only what hangs over the end of a row is lost.
-    assert (np.asarray(out.stats.drafted - out.stats.accepted) <= K).all()
-    # Four tokens a round, but for the first of the row that had no pair, and the last of each.
-    assert (np.asarray(out.stats.rounds) <= np.ceil((40 - LENGTHS) / (K + 1)) + (LENGTHS == 1)).all()
+@quick
+def start(head_params):
+    return init(TARGET, PARAMS, HEAD, head_params, PROMPTS, LENGTHS, key=jax.random.key(1), config=CONFIG)
 
 
-def test_its_pairs_are_the_committed_ones_after_every_round():
-    """Every pair that is held goes on from the one before it (`history_head` would say NaN), whatever was refused."""
-    state = init(TARGET, PARAMS, HEAD, WEAK, PROMPTS, LENGTHS, key=jax.random.key(1), config=CONFIG)
-    lengths = [jnp.asarray(k) for k in (3, 0, [0, 2, 1, 3], 3, 0, 0, 2, 3)]
-    refused = 0
-    for draft_length in lengths:
-        state, info = step(TARGET, PARAMS, HEAD, WEAK, state, config=CONFIG, draft_length=draft_length)
-        refused += int((info.num_drafted - info.num_accepted).sum())
-        held = state.drafter_state
-        np.testing.assert_array_equal(held.pairs, state.lengths - 1)
-        for row, length in enumerate(state.lengths.tolist()):
-            _, _, whole = feed(state.tokens[row, :length])
-            np.testing.assert_array_equal(held.cache[row, 1:length], whole[0, 1:length])
-            np.testing.assert_array_equal(held.feature[row], whole[0, length - 1])
-    assert refused > 0
+@quick
+def advance(head_params, state, draft_length):
+    return step(TARGET, PARAMS, HEAD, head_params, state, config=CONFIG, draft_length=draft_length)
 
 
+@quick
 def feed(tokens):
-    """All pairs of a text at once."""
+    """The cache of all pairs of a text, read at once; what stands after the text comes after its pairs."""
     head = history_head(V)
     cache, _ = head.init(1, 48)
     target_cache = TARGET.init_cache(1, 48)
     zero = jnp.zeros(1, jnp.int32)
     _, hidden, _ = TARGET.apply(PARAMS, tokens[None, :-1], target_cache, zero)
-    features, cache = head.apply(WEAK, head.fuse(WEAK, hidden), tokens[None, 1:], cache, zero)
-    return features, hidden, cache
+    return head.apply(WEAK, head.fuse(WEAK, hidden), tokens[None, 1:], cache, zero)[1]
+
+
+def test_a_head_that_knows_the_target_is_always_right():
+    state = start(PARAMS)
+    while (state.finish_reason == FinishReason.RUNNING).any():
+        state, _ = advance(PARAMS, state, FULL)
+    stats = state.stats
+    # Only what hangs over the end of a row is lost.
+    assert (np.asarray(stats.drafted - stats.accepted) <= K).all()
+    # Four tokens a round, but for the first of the row that had no pair, and the last of each.
+    assert (np.asarray(stats.rounds) <= np.ceil((40 - LENGTHS) / (K + 1)) + (LENGTHS == 1)).all()
+
+
+def test_its_pairs_are_the_committed_ones_after_every_round():
+    """Every pair that is held goes on from the one before it (`history_head` would say NaN), whatever was refused."""
+    state = start(WEAK)
+    refused = 0
+    for draft_length in (3, 0, [0, 2, 1, 3], 3, 0, 0, 2, 3):
+        state, info = advance(WEAK, state, np.broadcast_to(np.array(draft_length, np.int32), 4))
+        refused += int((info.num_drafted - info.num_accepted).sum())
+        held = state.drafter_state
+        np.testing.assert_array_equal(held.pairs, state.lengths - 1)
+        for row, length in enumerate(state.lengths.tolist()):
+            whole = feed(state.tokens[row])
+            np.testing.assert_array_equal(held.cache[row, 1:length], whole[0, 1:length])
+            np.testing.assert_array_equal(held.feature[row], whole[0, length - 1])
+    assert refused > 0
 
 
 def test_a_target_that_gives_out_no_states_is_refused():

@@ -77,13 +77,13 @@ def broken_after(place):
 @pytest.mark.parametrize("rule", ["greedy", "coupled"])
 @pytest.mark.parametrize("name", ["draft_model", "early_exit", "feature_head"])
 def test_broken_drafter_changes_nothing(rule, name):
-    plain = run(rule).rows
-    drafter = guesser(name)
+    plain = run(rule, params=CLEAN, **ON_MARKOV).rows
+    drafter = drafter_for(name)
     for broken in (np.nan, np.inf, -np.inf):
-        some = np.where(np.arange(97)[:, None] % 3 == 0, broken, drafter.same).astype(np.float32)
-        out = run(rule, drafter, some)
+        some = np.where(np.arange(V)[:, None] % 3 == 1, broken, drafter.same).astype(np.float32)
+        out = run(rule, drafter, some, params=CLEAN, **ON_MARKOV)
         assert out.rows == plain
         assert 0 < out.raw.stats.drafted.sum() < K * out.raw.stats.rounds.sum()
-        all_broken = run(rule, drafter, np.full_like(some, broken))
+        all_broken = run(rule, drafter, np.full_like(some, broken), params=CLEAN, **ON_MARKOV)
         assert all_broken.rows == plain
         assert all_broken.raw.stats.drafted.sum() == 0

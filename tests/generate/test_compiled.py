@@ -1,12 +1,14 @@
 """One compiled program: what changes compiles nothing, and it works inside other people's transformations."""
 
 from collections import Counter
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.typing import ArrayLike
+from programs import quick
 from toys import (
     CAPACITY,
     KEYS,
@@ -14,7 +16,6 @@ from toys import (
     PARAMS,
     PROMPT_LENGTHS,
     PROMPTS,
-    QUICK,
     ROWS,
     TARGET,
     WEAK,
@@ -35,7 +36,10 @@ from specdec_jax import (
     init,
     step,
 )
+from specdec_jax.sampling import row_keys
 from specdec_jax.testing import random_logits
+
+pytestmark = pytest.mark.usefixtures("quick_programs")
 
 
 def counting(model: LanguageModel, traces: Counter, name: str) -> LanguageModel:
@@ -101,9 +105,10 @@ def test_under_vmap_of_keys():
         options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 9}
         return generate(TARGET, PARAMS, drafter, WEAK, PROMPTS, PROMPT_LENGTHS, **options).tokens
 
-    alone = jax.jit(tokens, compiler_options=QUICK)
-    together = jax.jit(jax.vmap(tokens), compiler_options=QUICK)(keys)
-    np.testing.assert_array_equal(together, jnp.stack([alone(key) for key in keys]))
+    together = quick(jax.vmap(tokens))(keys)
+    for key, found in zip(keys, together, strict=True):
+        alone = run("block", guesser("draft_model"), keys=row_keys(key, ROWS), limit=9)
+        np.testing.assert_array_equal(found, alone.raw.tokens)
 
 
 def test_impossible_length_that_is_traced_ends_its_row_alone():
@@ -116,31 +121,39 @@ def test_impossible_length_that_is_traced_ends_its_row_alone():
         assert out.reasons[row] == (FinishReason.INVALID if row in (1, 4) else FinishReason.LENGTH)
 
 
+@partial(quick, static_argnums=(0, 1))
+def start(rule, drafter, drafter_params, limit, eos):
+    return init(
+        TARGET,
+        PARAMS,
+        drafter,
+        drafter_params,
+        PROMPTS,
+        PROMPT_LENGTHS,
+        key=KEYS,
+        sampling=SamplingParams(temperature=0.0) if rule == "greedy" else MIXED,
+        config=config(rule),
+        max_new_tokens=limit,
+        eos_tokens=eos,
+    )
+
+
+@partial(quick, static_argnums=(0, 1))
+def advance(rule, drafter, drafter_params, state, draft_length):
+    return step(TARGET, PARAMS, drafter, drafter_params, state, config=config(rule), draft_length=draft_length)
+
+
 class Driver:
-    """`init` and `step`, compiled once for a drafter."""
+    """`init` and `step`, compiled once for a rule and a drafter."""
 
     def __init__(self, rule, drafter, drafter_params, limit=20, eos=()):
-        self.config = config(rule)
-        self.state = init(
-            TARGET,
-            PARAMS,
-            drafter,
-            drafter_params,
-            PROMPTS,
-            PROMPT_LENGTHS,
-            key=KEYS,
-            sampling=SamplingParams(temperature=0.0) if rule == "greedy" else MIXED,
-            config=self.config,
-            max_new_tokens=limit,
-            eos_tokens=eos,
-        )
-        self._step = jax.jit(
-            lambda state, k: step(TARGET, PARAMS, drafter, drafter_params, state, config=self.config, draft_length=k),
-            compiler_options=QUICK,
-        )
+        self._static, self._params = (rule, drafter), drafter_params
+        eos = np.array([*eos, *[-1] * (8 - len(eos))], np.int32)
+        self.state = start(*self._static, drafter_params, np.full(ROWS, limit, np.int32), eos)
 
     def step(self, draft_length) -> tuple[GenerateState, Round]:
-        self.state, info = self._step(self.state, jnp.broadcast_to(jnp.asarray(draft_length, jnp.int32), (ROWS,)))
+        draft_length = np.broadcast_to(np.asarray(draft_length, np.int32), ROWS)
+        self.state, info = advance(*self._static, self._params, self.state, draft_length)
         return self.state, info
 
     def running(self) -> bool:

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from toys import PAIRS, PROMPT_LENGTHS, PROMPTS, ROWS, SLOTS, K, V, cut, guesser, one_row, run
+from toys import COLD, PAIRS, PROMPT_LENGTHS, PROMPTS, ROWS, SLOTS, K, V, cut, greedy_walk, guesser, one_row, run
 
 from specdec_jax import FinishReason
 
@@ -15,6 +15,15 @@ def test_row_alone_is_the_row_in_a_batch(rule, name):
     whole = run(rule, guesser(name)).rows
     for row in range(ROWS):
         assert run(rule, guesser(name), **one_row(row)).rows == [whole[row]]
+
+
+@each_pair
+def test_temperature_zero_is_the_greedy_walk(rule, name):
+    """Under every rule."""
+    drafter = guesser(name)
+    for drafter_params in (drafter.same, drafter.weak):
+        out = run(rule, drafter, drafter_params, sampling=COLD)
+        assert out.rows == [greedy_walk(row, 20) for row in range(ROWS)]
 
 
 @each_pair

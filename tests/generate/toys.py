@@ -7,18 +7,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from programs import quick
 
 from specdec_jax import (
     DRAFTERS,
     RULES,
     Drafter,
+    FinishReason,
     GenerateConfig,
     SamplingParams,
     draft_model,
     early_exit,
     feature_head,
     generate,
+    init,
     ngram,
+    step,
 )
 from specdec_jax.testing import history_head, history_logits, history_model, random_logits
 
@@ -71,15 +76,7 @@ def config(rule: str, draft_length: int = K, capacity: int = CAPACITY) -> Genera
     return GenerateConfig(capacity=capacity, draft_length=draft_length, rule=rule, prefill_chunk=4)
 
 
-QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-"""Compiler options for programs so tiny that compiling them takes longer than running them."""
-
-
-@partial(
-    jax.jit,
-    static_argnames=("target", "drafter", "config"),
-    compiler_options=QUICK,
-)
+@partial(quick, static_argnames=("target", "drafter", "config"))
 def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos):
     return generate(
         target,
@@ -94,6 +91,34 @@ def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampl
         max_new_tokens=limit,
         eos_tokens=eos,
     )
+
+
+@partial(quick, static_argnames=("target", "drafter", "config"))
+def _quick_rounds(
+    target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos, at_most
+):
+    """The same by `init` and `step`, with no more than ``at_most`` guesses in a round, which is traced."""
+    state = init(
+        target,
+        params,
+        drafter,
+        drafter_params,
+        prompts,
+        lengths,
+        key=key,
+        sampling=sampling,
+        config=config,
+        max_new_tokens=limit,
+        eos_tokens=eos,
+    )
+
+    def running(state):
+        return (state.finish_reason == FinishReason.RUNNING).any()
+
+    def body(state):
+        return step(target, params, drafter, drafter_params, state, config=config, draft_length=at_most)[0]
+
+    return lax.while_loop(running, body, state).generation(config.capacity)
 
 
 class Output(NamedTuple):
@@ -119,16 +144,17 @@ def run(
     limit: Any = 20,
     eos=(),
     config: Callable[..., GenerateConfig] = config,
+    at_most: int | None = None,
     **static,
 ) -> Output:
-    """`generate` inside a jit of its own, on the toys unless told otherwise."""
+    """`generate` inside a jit of its own, on the toys unless told otherwise; ``at_most``: guesses in a round."""
     batch = len(lengths)
     if rule == "greedy":
         sampling = sampling._replace(temperature=jnp.zeros(batch))
     limit = np.broadcast_to(np.asarray(limit, np.int32), (batch,))
     eos = np.array([*eos, *[-1] * (8 - len(eos))], np.int32)
     # A drafter's params must not be what the target's are, lest a mix-up of the two goes unnoticed.
-    generation = _quick(
+    arguments = (
         target,
         params,
         guesser.drafter,
@@ -141,6 +167,8 @@ def run(
         limit,
         eos,
     )
+    generation = _quick(*arguments) if at_most is None else _quick_rounds(*arguments, at_most)
+    assert at_most is None or not np.asarray(generation.stats.drafted_at)[:, at_most:].any()
     tokens, new = np.asarray(generation.tokens), np.asarray(generation.lengths)
     rows = [row[:n].tolist() for row, n in zip(tokens, new, strict=True)]
     return Output(rows, generation.finish_reason.tolist(), generation)

@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from programs import quick
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
 
 SMALL = {
@@ -60,7 +60,7 @@ def full_pass() -> Callable[..., np.ndarray]:
         rows = tokens.shape[0]
         start = jnp.zeros(rows, jnp.int32)
         cache = model.init_cache(rows, slots)
-        return np.asarray(jax.jit(model.apply)(params, jnp.asarray(tokens, jnp.int32), cache, start)[0])
+        return np.asarray(quick(model.apply)(params, jnp.asarray(tokens, jnp.int32), cache, start)[0])
 
     return run
 

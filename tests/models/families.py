@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers as hf
+from programs import quick
 
 COMMON = {
     "vocab_size": 97,
@@ -123,7 +124,7 @@ def make(case: Case, seed: int = 0) -> Any:
 def logits(loaded, tokens):
     start = jnp.zeros(tokens.shape[0], jnp.int32)
     cache = loaded.model.init_cache(tokens.shape[0], 48)
-    return np.asarray(jax.jit(loaded.model.apply)(loaded.params, jnp.asarray(tokens, jnp.int32), cache, start)[0])
+    return np.asarray(quick(loaded.model.apply)(loaded.params, jnp.asarray(tokens, jnp.int32), cache, start)[0])
 
 
 def bits_equal(left, right):

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import quick
 
 from specdec_jax.cache import KVCache
 from specdec_jax.models.attention import attend, visible
 
 B, G, R, H, L = 3, 2, 3, 8, 2
-ATTEND = jax.jit(partial(attend, scale=H**-0.5))
+ATTEND = quick(partial(attend, scale=H**-0.5))
 SLOTS = 300  # two whole blocks and a part of one
 
 

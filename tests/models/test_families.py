@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from families import CASES, ONE_A_FAMILY, make
+from programs import quick
 
 from specdec_jax import models
 from specdec_jax.models.stack import Layout
@@ -43,7 +44,7 @@ def built(networks, tmp_path_factory):
             folder = tmp_path_factory.mktemp("family")
             networks(name)[0].save_pretrained(folder)
             loaded = models.load(folder, dtype=jnp.float32, layers=LAYOUTS[name])
-            made[name] = loaded, jax.jit(loaded.model.apply)
+            made[name] = loaded, quick(loaded.model.apply)
         return made[name]
 
     return get
@@ -107,7 +108,7 @@ def test_whole_texts_without_a_cache(name, networks, built, random_tokens):
     text = models.text_model_from_config(loaded.config, dtype=jnp.float32, layers=LAYOUTS[name])
     tokens = jnp.asarray(random_tokens, jnp.int32)
     places = jnp.broadcast_to(jnp.arange(40, dtype=jnp.int32), (2, 40))
-    features, _ = jax.jit(text.features)(loaded.params, tokens, places, jnp.zeros_like(tokens))
+    features, _ = quick(text.features)(loaded.params, tokens, places, jnp.zeros_like(tokens))
     close(text.logits(loaded.params, features), networks(name)[1])
 
 

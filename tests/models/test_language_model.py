@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from jax import lax
+from programs import quick
+from small import fresh_params
 
 from specdec_jax import models
 from specdec_jax.cache import KVCache
@@ -29,23 +31,25 @@ CONFIG = models.LlamaConfig(
     sliding_window=9,
 )
 SLOTS = 48
-KEY = jax.random.key(1)
 
 
 def close(got, want):
     np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
 
 
-def lively(params):
-    """Fresh weights are small; larger ones make every token matter."""
-    return jax.tree.map(lambda leaf: 8 * leaf if leaf.ndim > 1 else leaf, params)
+def lively_params(layers):
+    """Fresh weights are small; larger ones make every token matter. The same in both layouts."""
+    params = jax.tree.map(lambda leaf: 8 * leaf if leaf.ndim > 1 else leaf, fresh_params(CONFIG, "unrolled"))
+    if layers == "stacked":
+        each = [params["layers"][i] for i in range(CONFIG.num_layers)]
+        params = {**params, "layers": jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)}
+    return params
 
 
 @pytest.fixture(scope="module", params=["unrolled", "stacked"])
 def built(request):
     model = models.model_from_config(CONFIG, dtype=jnp.float32, layers=request.param)
-    params = lively(models.init_params(CONFIG, KEY, dtype=jnp.float32, layers=request.param))
-    return model, params, jax.jit(model.apply)
+    return model, lively_params(request.param), quick(model.apply)
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +117,8 @@ def test_layouts_are_equal(tokens):
     logits = {}
     for layers in ("unrolled", "stacked"):
         model = models.model_from_config(CONFIG, dtype=jnp.float32, layers=layers)
-        params = lively(models.init_params(CONFIG, KEY, dtype=jnp.float32, layers="unrolled"))
-        if layers == "stacked":
-            each = [params["layers"][i] for i in range(CONFIG.num_layers)]
-            params = {**params, "layers": jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)}
         start = jnp.zeros(3, jnp.int32)
-        logits[layers] = jax.jit(model.apply)(params, tokens, model.init_cache(3, SLOTS), start)[0]
+        logits[layers] = quick(model.apply)(lively_params(layers), tokens, model.init_cache(3, SLOTS), start)[0]
     close(logits["stacked"], logits["unrolled"])
 
 
@@ -134,7 +134,7 @@ def test_hidden_states(layers, tmp_path, oracle, random_tokens):
     loaded = models.load(tmp_path, dtype=jnp.float32, layers=layers, hidden_layers=(-1, 0))
     start = jnp.zeros(2, jnp.int32)
     tokens = jnp.asarray(random_tokens, jnp.int32)
-    _, hidden, _ = jax.jit(loaded.model.apply)(loaded.params, tokens, loaded.model.init_cache(2, 64), start)
+    _, hidden, _ = quick(loaded.model.apply)(loaded.params, tokens, loaded.model.init_cache(2, 64), start)
     assert hidden.shape == (2, 40, 2, 32)
     np.testing.assert_allclose(hidden[:, :, 0], last[0], atol=1e-4)
     np.testing.assert_allclose(hidden[:, :, 1], states[1], atol=1e-4)
@@ -147,8 +147,8 @@ def test_no_hidden_states_by_default(built, tokens):
 
 def test_padding_of_the_vocabulary_is_impossible(tokens):
     model = models.model_from_config(CONFIG, dtype=jnp.float32, num_tokens=50)
-    params = models.init_params(CONFIG, KEY, dtype=jnp.float32)
-    logits = jax.jit(model.apply)(params, tokens, model.init_cache(3, SLOTS), jnp.zeros(3, jnp.int32))[0]
+    params = fresh_params(CONFIG)
+    logits = quick(model.apply)(params, tokens, model.init_cache(3, SLOTS), jnp.zeros(3, jnp.int32))[0]
     assert model.vocab_size == 61
     assert np.isneginf(logits[:, :, 50:]).all()
     assert np.isfinite(logits[:, :, :50]).all()
@@ -165,7 +165,7 @@ def test_equal_arguments_give_the_same_model():
 def test_the_cache_is_written_in_place(layers):
     """In a loop that carries it, nothing as large as the cache is copied or allocated beside it."""
     model = models.model_from_config(CONFIG, dtype=jnp.float32, layers=layers)
-    params = models.init_params(CONFIG, KEY, dtype=jnp.float32, layers=layers)
+    params = fresh_params(CONFIG, layers)
 
     def run(params, tokens, k, v, lengths):
         def body(state):

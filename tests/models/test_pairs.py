@@ -1,10 +1,14 @@
 """A target and a draft with one tokenizer work whatever the padding of their logits; other pairs are refused."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
+from programs import quick
+from small import fresh_params
 
 import specdec_jax as sd
 from specdec_jax import models
@@ -37,13 +41,13 @@ WORDS = [f"w{i}" for i in range(TOKENS)]
 
 def tiny(width: int, *, noise: float = 0.0, tokens: list[str] | None = WORDS) -> Loaded:
     """A model of so many logits, whose padding would win many a draw if it were not held down."""
-    params = models.init_params(shape(TOKENS), jax.random.key(0), dtype=jnp.float32)
+    params = dict(fresh_params(shape(TOKENS)))
     rng = np.random.default_rng(0)
     for part in ("embedding", "head"):
         weight = np.asarray(params[part]["weight"])
         weight = 4 * weight * (1 + noise * rng.normal(size=weight.shape))
         padding = [(0, width - TOKENS if size == TOKENS else 0) for size in weight.shape]
-        params[part]["weight"] = jnp.asarray(np.pad(weight, padding, constant_values=3), jnp.float32)
+        params[part] = {"weight": jnp.asarray(np.pad(weight, padding, constant_values=3), jnp.float32)}
     model = models.model_from_config(shape(width), dtype=jnp.float32, num_tokens=TOKENS)
     tokenizer = None if tokens is None else tokenizer_of(tokens)
     return Loaded(model, params, tokenizer, shape(width), lambda **_: model, f"model of {width}")
@@ -51,11 +55,16 @@ def tiny(width: int, *, noise: float = 0.0, tokens: list[str] | None = WORDS) ->
 
 def answers(target: Loaded, draft: Loaded, rule: str) -> sd.Generation:
     draft = models.pair(target, draft)
+    return generate(target.model, target.params, draft.model, draft.params, rule)
+
+
+@functools.partial(quick, static_argnames=("target", "draft", "rule"))
+def generate(target, params, draft, draft_params, rule):
     return sd.generate(
-        target.model,
-        target.params,
-        sd.draft_model(draft.model),
-        draft.params,
+        target,
+        params,
+        sd.draft_model(draft),
+        draft_params,
         np.random.default_rng(0).integers(0, TOKENS, (3, 5)),
         [5, 2, 3],
         key=jax.random.key(3),
@@ -76,13 +85,16 @@ def test_padding_changes_nothing(rule, widths):
     assert int(got.tokens.max()) < TOKENS
 
 
+@functools.partial(quick, static_argnames="model")
+def logits(model, params):
+    return model.apply(params, jnp.asarray([[3, 1, 4]]), model.init_cache(1, 8), jnp.zeros(1, jnp.int32))[0]
+
+
 @pytest.mark.parametrize("width", [40, 44, 52])
 def test_logits_of_a_fitted_draft(width):
     target, draft = tiny(width), tiny(44, noise=0.3)
     fitted = models.pair(target, draft)
-    tokens, start = jnp.asarray([[3, 1, 4]]), jnp.zeros(1, jnp.int32)
-    before = draft.model.apply(draft.params, tokens, draft.model.init_cache(1, 8), start)[0]
-    after = fitted.model.apply(fitted.params, tokens, fitted.model.init_cache(1, 8), start)[0]
+    before, after = logits(draft.model, draft.params), logits(fitted.model, fitted.params)
     assert after.shape == (1, 3, width)
     assert fitted.model.vocab_size == width
     np.testing.assert_array_equal(after[:, :, :TOKENS], before[:, :, :TOKENS])

@@ -53,11 +53,13 @@ def prompts(smollm2) -> list[list[int]]:
     return [smollm2.tokenizer.encode_chat([{"role": "user", "content": prompt}]) for prompt in PROMPTS]
 
 
-def read(smollm2, apply, prompt: list[int]):
-    """Logits of a prompt, in a pass of one size for all: what stands after it goes to slots that stay stale."""
-    fed = jnp.asarray([prompt + [0] * (PROMPT_SLOTS - len(prompt))], jnp.int32)
-    logits, _, cache = apply(smollm2.params, fed, smollm2.model.init_cache(1, SLOTS), jnp.zeros(1, jnp.int32))
-    return np.asarray(logits)[0, : len(prompt)], cache
+@pytest.fixture(scope="module")
+def reading(smollm2, apply, prompts):
+    """Logits of all prompts in one pass, and the cache: what stands after a prompt goes to slots that stay stale."""
+    fed = jnp.asarray([prompt + [0] * (PROMPT_SLOTS - len(prompt)) for prompt in prompts], jnp.int32)
+    rows = len(prompts)
+    logits, _, cache = apply(smollm2.params, fed, smollm2.model.init_cache(rows, SLOTS), jnp.zeros(rows, jnp.int32))
+    return np.asarray(logits), cache
 
 
 def test_config(smollm2, network):
@@ -69,35 +71,38 @@ def test_config(smollm2, network):
     assert smollm2.name == "smollm2-135m"
 
 
-def test_logits(smollm2, apply, network, prompts):
+def test_logits(network, prompts, reading):
     """To 1e-4, and 1e-5 of a logit more.
 
     Logits reach 38 here, so rounding shows: transformers' own are up to 0.6e-4 or 0.9e-4 off the same network in
     float64 (two machines), ours up to 0.9e-4 or 1.9e-4, and the two differ by up to 1.03e-4 or 1.5e-4, in the root of
     the mean square by 1.5e-5.
     """
-    for prompt in prompts:
-        got, _ = read(smollm2, apply, prompt)
+    for prompt, logits in zip(prompts, reading[0], strict=True):
+        got = logits[: len(prompt)]
         with torch.no_grad():
             want = network(torch.tensor([prompt])).logits[0].numpy()
         np.testing.assert_allclose(got, want, atol=1e-4, rtol=1e-5)
         assert np.sqrt(np.mean((got - want) ** 2)) < 5e-5
 
 
-def test_greedy_text(smollm2, apply, network, prompts):
-    for prompt in prompts:
-        logits, cache = read(smollm2, apply, prompt)
-        tokens = [int(logits[-1].argmax())]
-        while len(tokens) < NEW_TOKENS and tokens[-1] not in smollm2.tokenizer.eos_ids:
-            start = jnp.asarray([len(prompt) + len(tokens) - 1], jnp.int32)
-            fed = jnp.asarray([[tokens[-1]]], jnp.int32)
-            logits, _, cache = apply(smollm2.params, fed, cache, start)
-            tokens.append(int(np.asarray(logits)[0, -1].argmax()))
+def test_greedy_text(smollm2, apply, network, prompts, reading):
+    """Every token of ours is what transformers finds likeliest after the prompt and the tokens before it."""
+    logits, cache = reading
+    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+    last = logits[np.arange(len(prompts)), lengths - 1].argmax(-1)
+    text = [last]
+    for done in range(NEW_TOKENS - 1):
+        fed = jnp.asarray(last[:, None], jnp.int32)
+        logits, _, cache = apply(smollm2.params, fed, cache, jnp.asarray(lengths + done))
+        last = np.asarray(logits)[:, 0].argmax(-1)
+        text.append(last)
+    for prompt, tokens in zip(prompts, np.stack(text, axis=1).tolist(), strict=True):
+        ends = [place for place, token in enumerate(tokens, 1) if token in smollm2.tokenizer.eos_ids]
+        tokens = tokens[: min(ends, default=NEW_TOKENS)]
         with torch.no_grad():
-            want = network.generate(
-                torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=2, pad_token_id=2
-            )
-        assert tokens == want[0, len(prompt) :].tolist()
+            want = network(torch.tensor([prompt + tokens])).logits[0].argmax(-1)
+        assert tokens == want[len(prompt) - 1 : -1].tolist()
 
 
 def test_tokenizer(smollm2, their_tokenizer):

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import quick
+from small import fresh_params
 
 from specdec_jax import models
 
@@ -18,22 +20,27 @@ PLACES = np.broadcast_to(np.arange(12, dtype=np.int32), (2, 12))
 
 def whole(config, params, tokens, positions, segments, **options):
     text = models.text_model_from_config(config, dtype=jnp.float32, **options)
-    features, hidden = text.features(params, *map(jnp.asarray, (tokens, positions, segments)))
-    return text.logits(params, features), hidden
+
+    @quick
+    def run(*args):
+        features, hidden = text.features(params, *args)
+        return text.logits(params, features), hidden
+
+    return run(*map(jnp.asarray, (tokens, positions, segments)))
 
 
 @pytest.mark.parametrize("layers", ["stacked", "unrolled"])
 @pytest.mark.parametrize("window", [None, 3])
 def test_the_same_as_decoding(layers, window, full_pass):
     config = dataclasses.replace(CONFIG, sliding_window=window)
-    params = models.init_params(config, jax.random.key(0), dtype=jnp.float32, layers=layers)
+    params = fresh_params(CONFIG, layers)
     got, _ = whole(config, params, TOKENS, PLACES, np.zeros_like(TOKENS), layers=layers)
     model = models.model_from_config(config, dtype=jnp.float32, layers=layers)
     np.testing.assert_allclose(got, full_pass(model, params, TOKENS), atol=1e-5)
 
 
 def test_texts_of_a_row_do_not_see_each_other():
-    params = models.init_params(CONFIG, jax.random.key(0), dtype=jnp.float32)
+    params = fresh_params(CONFIG)
     segments = np.broadcast_to(np.array([1] * 5 + [2] * 7, np.int32), (2, 12))
     places = np.broadcast_to(np.array([*range(5), *range(7)], np.int32), (2, 12))
     packed, hidden = whole(CONFIG, params, TOKENS, places, segments, hidden_layers=(0, -1))
@@ -45,9 +52,10 @@ def test_texts_of_a_row_do_not_see_each_other():
 
 
 def test_it_has_a_gradient():
-    params = models.init_params(CONFIG, jax.random.key(0), dtype=jnp.float32)
+    params = fresh_params(CONFIG)
     text = models.text_model_from_config(CONFIG, dtype=jnp.float32)
 
+    @quick
     @jax.grad
     def gradient(params):
         features, _ = text.features(params, jnp.asarray(TOKENS), jnp.asarray(PLACES), jnp.zeros_like(TOKENS))

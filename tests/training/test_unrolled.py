@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import quick
 
 from specdec_jax.models import LlamaConfig
 from specdec_jax.models.feature_head import (
@@ -27,39 +28,53 @@ HEAD = init_head_params(CONFIG, jax.random.key(0), IDS, EMBEDDING)
 PARAMS = {"head": HEAD, "embedding": EMBEDDING, "draft_place": draft_places(IDS, V)}
 HIDDEN = jax.random.normal(jax.random.key(2), (2, T, 3, E))
 NEXT = jax.random.randint(jax.random.key(3), (2, T), 0, V)
-APPLY = jax.jit(feature_model(CONFIG, FLOAT32).apply)
+APPLY = quick(feature_model(CONFIG, FLOAT32).apply)
 # Row 0 holds one text, row 1 two.
 SEGMENTS = jnp.array([[1] * T, [1] * 4 + [2] * (T - 4)])
 POSITIONS = jnp.array([range(T), [*range(4), *range(T - 4)]])
 
 
-def test_every_step_equals_drafting():
-    outputs = unrolled_features(
-        head_graph(CONFIG, FLOAT32), HEAD, HIDDEN, EMBEDDING[NEXT], POSITIONS, SEGMENTS, steps=STEPS
+def unrolled(head, steps):
+    return unrolled_features(
+        head_graph(CONFIG, FLOAT32), head, HIDDEN, EMBEDDING[NEXT], POSITIONS, SEGMENTS, steps=steps
     )
+
+
+def test_every_step_equals_drafting():
+    outputs = quick(unrolled, static_argnums=1)(HEAD, STEPS)
     assert len(outputs) == STEPS
     texts = [(0, 0, T), (1, 0, 4), (1, 4, T)]
     for row, first, stop in texts:
+        hidden, tokens = (np.roll(np.asarray(part)[row], -first, axis=0) for part in (HIDDEN, NEXT))
         for step, out in enumerate(outputs):
             reached = np.asarray(in_step(SEGMENTS, step))[row, first:stop]
             np.testing.assert_array_equal(reached, np.arange(stop - first) >= step)
             for pair in range(step, stop - first):
-                want = drafted(HIDDEN[row, first:stop], NEXT[row, first:stop], pair, step)
-                np.testing.assert_allclose(out[row, first + pair], want, atol=2e-5, err_msg=f"{row} {step} {pair}")
+                want = drafted(hidden, tokens, pair, step)
+                np.testing.assert_allclose(
+                    np.asarray(out)[row, first + pair], np.asarray(want), atol=2e-5, err_msg=f"{row} {step} {pair}"
+                )
+
+
+@quick
+def read(hidden, tokens):
+    """T pairs in one pass from the target's states: features and cache."""
+    model = feature_model(CONFIG, FLOAT32)
+    cache, _ = model.init(1, 16)
+    return model.apply(PARAMS, model.fuse(PARAMS, hidden[None]), tokens[None], cache, jnp.zeros(1, jnp.int32))
 
 
 def drafted(hidden, tokens, pair, step):
-    """Pairs up to ``pair - step`` from the target's states, and ``step`` more from what came out before them."""
-    model = feature_model(CONFIG, FLOAT32)
-    cache, _ = model.init(1, 16)
+    """Pairs up to ``pair - step`` from the target's states, and ``step`` more from what came out before them.
+
+    The pairs after these are read too: what they leave in the cache is stale, and each step writes over it.
+    """
+    features, cache = read(hidden, tokens)
     true = pair - step + 1
-    features, cache = APPLY(
-        PARAMS, model.fuse(PARAMS, hidden[None, :true]), tokens[None, :true], cache, jnp.zeros(1, jnp.int32)
-    )
-    feature = features[:, -1:]
+    feature = np.asarray(features)[:, true - 1 : true]
     for place in range(true, pair + 1):
-        feature, cache = APPLY(PARAMS, feature, tokens[None, place : place + 1], cache, jnp.array([place]))
-    return feature[0, 0]
+        feature, cache = APPLY(PARAMS, feature, tokens[None, place : place + 1], cache, np.array([place], np.int32))
+    return np.asarray(feature)[0, 0]
 
 
 def test_logits_know_only_the_draft_vocabulary():
@@ -73,10 +88,8 @@ def test_logits_know_only_the_draft_vocabulary():
 @pytest.mark.parametrize("steps", [1, STEPS])
 def test_gradients_are_finite(steps):
     def total(params):
-        outputs = unrolled_features(
-            head_graph(CONFIG, FLOAT32), params, HIDDEN, EMBEDDING[NEXT], POSITIONS, SEGMENTS, steps=steps
-        )
+        outputs = unrolled(params, steps)
         return sum(jnp.where(in_step(SEGMENTS, j)[..., None], out, 0).var() for j, out in enumerate(outputs))
 
-    gradient = jax.grad(total)(HEAD)
+    gradient = quick(jax.grad(total))(HEAD)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

@@ -4,9 +4,6 @@ import numpy as np
 
 from specdec_jax.testing import Tree, constant_tree, random_tree
 
-QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-"""Compiler options for programs so small that compiling them takes longer than running them."""
-
 
 def opponents(vocab_size: int, K: int) -> dict[str, tuple[Tree, Tree]]:
     """Named pairs of p (K + 1 levels) and q (K levels); all but the last ones depend on what came before."""

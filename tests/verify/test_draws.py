@@ -1,12 +1,10 @@
 """The real rules, noise and all, by chi-square: draft, acceptance and next token must not share their noise."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adversaries import QUICK
+from programs import quick
 
 from specdec_jax.sampling import RoundKeys, row_keys
 from specdec_jax.testing import check_draws, chi_square_p_value
@@ -50,7 +48,7 @@ def test_p_equal_to_q_up_to_rounding_never_leaves_the_support(rule):
     q = np.nextafter(p[:, :K], np.float32(0))
     keys = RoundKeys(row_keys(jax.random.key(14), rows), jnp.zeros(rows, jnp.int32))
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @quick
     def one_round(p, q):
         guesses = jnp.stack([rule.draw(keys, jnp.int32(i), q[:, i]) for i in range(K)], axis=1)
         return rule.verify(keys, Proposal(guesses, q, jnp.full(rows, K, jnp.int32)), p)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adversaries import QUICK
+from programs import quick
 
 from specdec_jax.sampling import RoundKeys, row_keys
 from specdec_jax.sampling.draw import position_noise
@@ -57,10 +57,8 @@ def committed(verdict):
 def test_sampled_rule_follows_the_definition(parts, slow, case, round_keys):
     proposal, p = case
     u = np.asarray(uniforms(round_keys, K))
-    verdict = jax.jit(parts.verify, compiler_options=QUICK)(round_keys, proposal, p)
-    weights = np.asarray(
-        jax.jit(parts.next_weights, compiler_options=QUICK)(proposal, p, verdict.num_accepted), np.float64
-    )
+    verdict = quick(parts.verify)(round_keys, proposal, p)
+    weights = np.asarray(quick(parts.next_weights)(proposal, p, verdict.num_accepted), np.float64)
     verdict = committed(verdict)
     for row, tokens, q, p_row in rows_of(proposal, p):
         kept, law = slow(tokens, q, p_row, u[row])
@@ -71,14 +69,14 @@ def test_sampled_rule_follows_the_definition(parts, slow, case, round_keys):
 
 def test_greedy_rule_follows_the_definition(case, round_keys):
     proposal, p = case
-    verdict = committed(jax.jit(RULES["greedy"].verify, compiler_options=QUICK)(round_keys, proposal, p))
+    verdict = committed(quick(RULES["greedy"].verify)(round_keys, proposal, p))
     for row, tokens, _, p_row in rows_of(proposal, p):
         assert verdict[row] == reference.greedy_rule(tokens, p_row), f"row {row}"
 
 
 def test_coupled_rule_follows_the_definition(case, round_keys):
     proposal, p = case
-    verdict = committed(jax.jit(RULES["coupled"].verify, compiler_options=QUICK)(round_keys, proposal, p))
+    verdict = committed(quick(RULES["coupled"].verify)(round_keys, proposal, p))
     noise = np.stack([position_noise(round_keys.row, round_keys.start + i, V) for i in range(K + 1)], axis=1)
     for row, tokens, _, p_row in rows_of(proposal, p):
         assert verdict[row] == reference.coupled_rule(tokens, p_row, noise[row, : len(p_row)]), f"row {row}"
@@ -93,14 +91,14 @@ def test_what_lies_past_the_guesses_made_does_not_matter(rule, case, round_keys)
         other = other._replace(q=jnp.where(behind[:, :, None], jnp.float32(0.25), proposal.q))
     after = np.arange(K + 1)[None, :] > np.asarray(proposal.length)[:, None]
     other_p = jnp.where(after[:, :, None], jnp.float32(1 / V), p)
-    verify = jax.jit(rule.verify, compiler_options=QUICK)
+    verify = quick(rule.verify)
     jax.tree.map(np.testing.assert_array_equal, verify(round_keys, proposal, p), verify(round_keys, other, other_p))
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_row_does_not_depend_on_its_neighbours(rule, case, round_keys):
     proposal, p = case
-    verify = jax.jit(rule.verify, compiler_options=QUICK)
+    verify = quick(rule.verify)
     whole = verify(round_keys, proposal, p)
     some = partial(jax.tree.map, lambda x: x[17:20])
     jax.tree.map(np.testing.assert_array_equal, verify(some(round_keys), some(proposal), some(p)), some(whole))
