@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -151,8 +152,8 @@ def small(tiny_target, tmp_path_factory):
 def test_transformers_takes_a_draft_model_as_its_assistant(small, tiny_target, tmp_path):
     """The text is the target's own, in fewer passes of it."""
     models.save(tmp_path / "target", tiny_target.config, tiny_target.params, tokenizer=tiny_target.tokenizer)
-    target = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
-    assistant = AutoModelForCausalLM.from_pretrained(small.directory)
+    target: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
+    assistant: Any = AutoModelForCausalLM.from_pretrained(small.directory)
     passes = []
     target.register_forward_hook(lambda *_: passes.append(1))
     ids = torch.tensor([[1, 5, 6, 0, 2]])
