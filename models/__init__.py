@@ -1,6 +1,7 @@
 """specdec_jax.models: Flax NNX language models, their weights and their tokenizers."""
 
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .draft_vocabulary import load_draft, narrowed
 from .errors import LoadError
 from .feature_head_files import LoadedHead, find_head, head_for, load_head, save_head
 from .gemma3 import Gemma3Config
@@ -39,8 +40,10 @@ __all__ = [
     "init_params",
     "load",
     "load_checkpoint",
+    "load_draft",
     "load_head",
     "model_from_config",
+    "narrowed",
     "pair",
     "resolve",
     "save",

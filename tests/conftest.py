@@ -1,17 +1,13 @@
 """What every test runs under: shapes checked at run time, no silent promotion, compiled programs kept between runs."""
 
-import importlib
 import os
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
-from jax.core import Tracer
 from jaxtyping import install_import_hook
-from programs import QUICK
+from programs import quick_generate
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,22 +41,10 @@ def few_programs():
         jax.clear_caches()
 
 
-@cache
-def _compiled_quickly(function):
-    return jax.jit(function, static_argnames=("target", "drafter", "config"), compiler_options=QUICK)
-
-
 @pytest.fixture
 def quick_programs(monkeypatch):
     """`generate` compiles as quickly as it can, unless a caller's own jit takes it in."""
-    module: Any = importlib.import_module("specdec_jax.generate")  # the package has a function of that name
-    usual = module._generate
-
-    def chosen(*args):
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(args[1:2] + args[3:5]))
-        return (usual if traced else _compiled_quickly(usual.__wrapped__))(*args)
-
-    monkeypatch.setattr(module, "_generate", chosen)
+    quick_generate(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,12 @@
 """How tests compile: for programs so small that compiling them takes longer than running them."""
 
-from functools import partial
+import importlib
+from functools import cache, partial
+from typing import Any
 
 import jax
+import pytest
+from jax.core import Tracer
 
 QUICK: dict[str, str | bool] = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
 """Compiler options: little optimisation, and of the two ways to emit loops the one that compiles faster."""
@@ -14,3 +18,20 @@ BRISK: dict[str, str | bool] = QUICK | {"xla_backend_optimization_level": "1"}
 """Compiler options for programs that also take a while to run."""
 
 brisk = partial(jax.jit, compiler_options=BRISK)
+
+
+@cache
+def _compiled_quickly(function):
+    return jax.jit(function, static_argnames=("target", "drafter", "config"), compiler_options=QUICK)
+
+
+def quick_generate(patch: pytest.MonkeyPatch) -> None:
+    """Let `generate` compile with QUICK, unless a caller's own jit takes it in."""
+    module: Any = importlib.import_module("specdec_jax.generate")  # the package has a function of that name
+    usual = module._generate
+
+    def chosen(*args):
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(args[1:2] + args[3:5]))
+        return (usual if traced else _compiled_quickly(usual.__wrapped__))(*args)
+
+    patch.setattr(module, "_generate", chosen)

@@ -26,6 +26,7 @@ from specdec_jax.models import (
     save_head,
     text_model_from_config,
 )
+from specdec_jax.models.draft_vocabulary import write_draft_ids
 from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, init_head_params
 
 from . import batches
@@ -50,6 +51,8 @@ class Distilled(NamedTuple):
 
     directory: Path
     """What ``--draft`` takes."""
+    before: Path
+    """The drafter that it began as."""
     best: dict[str, Any]
     """On held-out text: loss, alpha of each guess, block_efficiency, and the step."""
     log: list[dict[str, Any]]
@@ -100,14 +103,12 @@ def distil_head(
     frozen = frozen_for_head(target.params, ids, draft_places(ids, config.layer.vocab_size))
     shape = {"head": {**dataclasses.asdict(config), "steps": head.steps, "decay": head.decay, "start": head.start}}
     run = _run(target, source, student, frozen, found, text, loss, training, dtype, shape)
-    params, log = _trained(run, params, training, directory / WORK, mesh, tell)
-    record = {"target": target.name, "held_out": best_of(log), "settings": dict(run.identity)}
 
-    def write(place: Path) -> None:
+    def write(params: PyTree, log: Sequence[Mapping[str, Any]], place: Path) -> None:
+        record = {"target": target.name, "held_out": best_of(log), "settings": dict(run.identity)}
         save_head(place, config, params, ids, storage=head.storage, record=_plain(record))
 
-    _replaced(directory / DRAFTER, write)
-    return _distilled(directory, log, found, run)
+    return _trained(run, params, training, directory, write, found, mesh, tell)
 
 
 def distil_model(
@@ -130,11 +131,12 @@ def distil_model(
     source = as_teacher(target)
     found = texts(target, source, text, directory / WORK, seed=training.seed, tell=tell)
     start = starting_model(target, model, seed=training.seed)
-    student = draft_model_student(
-        text_model_from_config(start.config, dtype=dtype, layers=start.layers), dtype=dtype, **loss.options()
-    )
-    frozen = frozen_for_model(target.params)
-    shape = {"model": {"config": dataclasses.asdict(start.config), "from": start.origin}}
+    size = model.draft_vocab_size
+    ids = None if size is None else draft_vocabulary(found.samples, num_tokens(target), size)
+    trained = text_model_from_config(start.config, dtype=dtype, layers=start.layers)
+    student = draft_model_student(trained, draft_ids=ids, dtype=dtype, **loss.options())
+    frozen = frozen_for_model(target.params, ids)
+    shape = {"model": {"config": dataclasses.asdict(start.config), "from": start.origin, "draft_vocab_size": size}}
     layers = start.layers
     written = model_from_config(start.config, dtype=jnp.float32, layers=layers, num_tokens=num_tokens(target))
 
@@ -142,10 +144,14 @@ def distil_model(
         return target._replace(model=written, params=params)
 
     run = _run(target, source, student, frozen, found, text, loss, training, dtype, shape, writer)
-    params, log = _trained(run, start.params, training, directory / WORK, mesh, tell)
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, model.dtype), params)
-    _replaced(directory / DRAFTER, lambda place: save(place, start.config, params, tokenizer=target.tokenizer))
-    return _distilled(directory, log, found, run)
+
+    def write(params: PyTree, log: Sequence[Mapping[str, Any]], place: Path) -> None:
+        del log
+        narrow = jax.tree.map(lambda leaf: jnp.asarray(leaf, model.dtype), params)
+        beside = None if ids is None else partial(write_draft_ids, ids=ids)
+        save(place, start.config, narrow, tokenizer=target.tokenizer, also=beside)
+
+    return _trained(run, start.params, training, directory, write, found, mesh, tell)
 
 
 def _earlier(name: str, target: Loaded) -> LoadedHead:
@@ -192,23 +198,36 @@ def _run(
     return Run(student, frozen, source_of_batches, batches.in_order(found.held_out, training.batch), identity)
 
 
-def _distilled(directory: Path, log: list[dict[str, Any]], found: Texts, run: Run) -> Distilled:
-    tokens = sum(len(sample.answer_ids) for sample in found.samples)
-    return Distilled(directory / DRAFTER, best_of(log), log, tokens, _plain(dict(run.identity)))
-
-
 def _the_target(target: Loaded) -> Callable[[PyTree], Loaded]:
     return lambda params: target
 
 
+Write = Callable[[PyTree, Sequence[Mapping[str, Any]], Path], None]
+"""Parameters, the log so far, and the directory to write."""
+
+
 def _trained(
-    run: Run, params: PyTree, training: TrainConfig, work: Path, mesh: Mesh | None, tell: Tell
-) -> tuple[PyTree, list[dict[str, Any]]]:
-    """The parameters that did best on held-out text, on the host, and the log."""
+    run: Run,
+    params: PyTree,
+    training: TrainConfig,
+    directory: Path,
+    write: Write,
+    found: Texts,
+    mesh: Mesh | None,
+    tell: Tell,
+) -> Distilled:
+    """Train, and write the drafter as it began and as it did best on held-out text."""
+    work = directory / WORK
+    before = work / "before"
+    if not before.exists():
+        _replaced(before, partial(write, params, []))
     train(run, params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
     with Checkpoints(work, {**run.identity, "training": dataclasses.asdict(training)}) as checkpoints:
         best = checkpoints.restore_best(new_state(params, training))
-    return jax.device_get(best.params), read_log(work / LOG)
+    log = read_log(work / LOG)
+    _replaced(directory / DRAFTER, partial(write, jax.device_get(best.params), log))
+    tokens = sum(len(sample.answer_ids) for sample in found.samples)
+    return Distilled(directory / DRAFTER, before, best_of(log), log, tokens, _plain(dict(run.identity)))
 
 
 def _replaced(place: Path, write: Callable[[Path], None]) -> None:
@@ -256,9 +275,9 @@ def num_tokens(target: Loaded) -> int:
 
 
 def best_of(log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The measurement with the highest block_efficiency on held-out text."""
-    measured = [{"step": line["step"], **line["held_out"]} for line in log if "held_out" in line]
-    return max(measured, key=lambda one: one["block_efficiency"])
+    """The measurement after training with the highest block_efficiency on held-out text; nothing if there is none."""
+    measured = [{"step": line["step"], **line["held_out"]} for line in log if "held_out" in line and line["step"]]
+    return max(measured, key=lambda one: one["block_efficiency"], default={})
 
 
 def _tell_line(steps: int, tell: Tell, line: dict[str, Any]) -> None:

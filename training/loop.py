@@ -189,21 +189,22 @@ def train(
         state = checkpoints.restore(state)
         at = int(state.step)
         log = Log(directory / LOG, at, progress)
+
+        def measured() -> dict[str, Any]:
+            parts: list[Measured] = [measure(state.params, frozen, put(batch)) for batch in run.held_out()]
+            found = total(parts)
+            log.write({"step": at, "held_out": found})
+            return found
+
+        if at == 0:
+            measured()
         while at < config.steps:
             batch_at = run.batches(at, state.params)
             end = min(config.steps, at - at % config.evaluate_every + config.evaluate_every)
             state = _phase(step, state, frozen, lambda i, batch_at=batch_at: put(batch_at(i)), at, end, log)
             at = end
-            found = held_out_alpha(measure, run, state.params, frozen, put)
-            log.write({"step": at, "held_out": found})
-            checkpoints.save(at, state, found["block_efficiency"])
+            checkpoints.save(at, state, measured()["block_efficiency"])
     return state
-
-
-def held_out_alpha(measure, run: Run, params: PyTree, frozen: PyTree, put) -> dict[str, Any]:
-    """Means over the held-out batches."""
-    parts: list[Measured] = [measure(params, frozen, put(batch)) for batch in run.held_out()]
-    return total(parts)
 
 
 def _phase(step, state: TrainState, frozen: PyTree, batch_at, start: int, end: int, log: "Log") -> TrainState:
@@ -244,7 +245,7 @@ class Log:
         self._path = path
         self._progress = progress
         self._started = time.perf_counter()
-        kept = [line for line in read_log(path) if line["step"] <= step]
+        kept = [line for line in read_log(path) if line["step"] <= step] if step else []
         self._before = kept[-1].get("seconds", 0.0) if kept else 0.0
         path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 

@@ -59,19 +59,31 @@ def card(record: Mapping[str, Any]) -> str:
         f"On held-out text of the target, after {held_out['step']} updates: acceptance {alphas} for the guesses in "
         f"turn, which makes {held_out['block_efficiency']:.2f} tokens a round.",
     ]
-    for found in record.get("measured", ()):
-        lines += ["", *_measured(found)]
+    if "cost" in record:
+        cost = record["cost"]
+        lines += [
+            "",
+            f"A guess costs {cost['draft_step']:.3f} of a step of the target, and checking all of them "
+            f"{cost['verify']:.2f} steps, which with these acceptances predicts {record['predicted_speedup']:.2f} "
+            "times plain decoding at temperature 1.",
+        ]
+    before = record.get("measured_before", [None] * len(record.get("measured", ())))
+    for found, earlier in zip(record.get("measured", ()), before, strict=True):
+        lines += ["", *_measured(found, earlier)]
     lines += ["", "## How it was made", "", f"Learned from {record['tokens']:,} tokens of answers.", "", "```json"]
     lines += [_indented(record["settings"]), "```", ""]
     return "\n".join(lines)
 
 
-def _measured(found: Mapping[str, Any]) -> list[str]:
+def _measured(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
     how = "greedily" if found["temperature"] == 0 else f"at temperature {found['temperature']}"
     lines = [
         f"In generation {how}, {found['questions']} questions, {found['max_new_tokens']} new tokens, K = "
         f"{found['draft_length']}, batch 1: block efficiency {found['block_efficiency']:.2f}, "
-        f"{found['speedup']:.2f} times as fast as without it in the same run.",
+        f"{found['speedup']:.2f} times as fast as without it in the same run."
+        + (
+            "" if before is None else f" Before training: {before['block_efficiency']:.2f} and {before['speedup']:.2f}."
+        ),
         "",
         "| category | block efficiency | acceptance |",
         "|---|---|---|",

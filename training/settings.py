@@ -41,6 +41,8 @@ class ModelConfig:
     """A config.json instead, of a model that starts at random."""
     start: str | None = None
     """A model to start from instead, by path or name."""
+    draft_vocab_size: int | None = None
+    """Tokens that it can guess, those most frequent in the text; by default all."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Of the files."""
 

@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import Array, Bool, Float, Int, PyTree
 from specdec_jax.models import TextModel
-from specdec_jax.models.feature_head import FeatureHeadConfig, head_graph
+from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, head_graph
 from specdec_jax.models.layers import linear
 
 from .chunks import sums_in_chunks
@@ -122,6 +123,7 @@ def feature_head_student(
 def draft_model_student(
     model: TextModel,
     *,
+    draft_ids: Int[np.ndarray, "Vd"] | None = None,
     loss: str = "forward_kl",
     temperature: float = 1.0,
     chunk: int = 512,
@@ -132,6 +134,7 @@ def draft_model_student(
 
     Args:
         model: the student, built for ``dtype``.
+        draft_ids: the only tokens that it will guess, see `models.draft_vocabulary`; by default all.
         loss, temperature, options, chunk: as in `feature_head_student`.
         dtype: of the computation.
     """
@@ -143,11 +146,13 @@ def draft_model_student(
         following = frozen["draft_place"][_next(batch.tokens)]
         mask = batch.learned[..., None]
         if loss == CROSS_ENTROPY:
-            mask &= (following < head_rows(params).shape[0])[..., None]
+            mask &= (following < frozen["teacher_head"].shape[0])[..., None]
+        rows = head_rows(params)
+        rows = rows if draft_ids is None else rows[jnp.asarray(draft_ids)]
 
         def per_position(features, outs, following):
             teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
-            student = model.logits(params, outs)
+            student = linear(outs, rows).astype(jnp.float32)
             return _each(lambda q: distance(teacher, q, following), student), _each(
                 lambda q: acceptance(teacher, q), student
             )
@@ -166,10 +171,12 @@ def frozen_for_head(teacher_params: PyTree, draft_ids, draft_place: Int[Array, "
     }
 
 
-def frozen_for_model(teacher_params: PyTree) -> dict[str, Array]:
-    """What `draft_model_student` reads: the teacher's head; a student knows all tokens."""
+def frozen_for_model(teacher_params: PyTree, draft_ids: Int[np.ndarray, "Vd"] | None = None) -> dict[str, Array]:
+    """What `draft_model_student` reads: the teacher's head, or its rows for the tokens that the student will guess."""
     rows = head_rows(teacher_params)
-    return {"teacher_head": rows, "draft_place": jnp.arange(rows.shape[0], dtype=jnp.int32)}
+    ids = np.arange(rows.shape[0], dtype=np.int32) if draft_ids is None else draft_ids
+    teacher_head = rows if draft_ids is None else rows[jnp.asarray(ids)]
+    return {"teacher_head": teacher_head, "draft_place": draft_places(ids, rows.shape[0])}
 
 
 def _next(tokens: Int[Array, "B T"]) -> Int[Array, "B T"]:

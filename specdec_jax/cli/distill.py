@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from tyro.conf import Positional, arg
 
+from ..bench import in_turns
+from ..bench.rounds import Passes
 from ..models import Loaded, load
 from ..state import GenerateConfig
 from ..training import (
@@ -26,7 +29,7 @@ from ..training import (
     distil_model,
 )
 from ..training.evaluate import Drafting as Evaluated
-from ..training.evaluate import Question, in_generation
+from ..training.evaluate import Question, in_generation, predicted_speedup
 from ..training.report import card, curves
 from . import UserError, drafting, requests
 from .options import File, parse
@@ -102,11 +105,17 @@ def main(args: Sequence[str]) -> int:
     path = made.directory / "README.md"
     path.write_text(card(record), encoding="utf-8")
     if asked:
+        record["cost"] = _cost(options, target, made.directory)
+        record["measured_before"] = _measured(options, target, made.before, asked, errors)
         record["measured"] = _measured(options, target, made.directory, asked, errors)
+        alphas = [*made.best["alpha"], *made.best["alpha"][-1:] * options.draft_length][: options.draft_length]
+        cost = record["cost"]
+        record["predicted_speedup"] = predicted_speedup(alphas, cost["draft_step"], cost["verify"])
         path.write_text(card(record), encoding="utf-8")
     (made.directory / "record.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     errors.print(f"{made.directory}: what --draft takes; {path.name} says what it reaches")
-    print(json.dumps({key: record[key] for key in ("held_out", "measured") if key in record}))
+    shown = ("held_out", "cost", "measured_before", "measured", "predicted_speedup")
+    print(json.dumps({key: record[key] for key in shown if key in record}))
     return 0
 
 
@@ -134,6 +143,7 @@ def _config(options: Options) -> GenerateConfig:
 def _measured(
     options: Options, target: Loaded, directory: Path, asked: Sequence[Question], errors: Console
 ) -> list[dict[str, Any]]:
+    """Real generation, at each of the temperatures."""
     made = drafting.make(str(directory), target)
     assert made.drafter is not None
     found = []
@@ -141,7 +151,7 @@ def _measured(
         for temperature in options.temperatures:
 
             def done(count: int, of: int, temperature=temperature) -> None:
-                tell(f"answering at temperature {temperature}", count / of)
+                tell(f"answering at temperature {temperature} with {directory.name}", count / of)
 
             found.append(
                 in_generation(
@@ -155,6 +165,30 @@ def _measured(
                 )
             )
     return found
+
+
+def _cost(options: Options, target: Loaded, directory: Path) -> dict[str, float]:
+    """What a guess and a verify pass cost, in steps of the target that feed one token; batch 1."""
+    made, K, slots = drafting.make(str(directory), target), options.draft_length, _config(options).capacity
+
+    def passes(model, params, tokens: int) -> Passes:
+        return Passes(model, params, tokens, slots, slots // 4)
+
+    step = passes(target.model, target.params, 1)
+    verify = passes(made.target.model, target.params, K + 1)
+    guesses = [(passes(model, made.params, tokens), times) for model, tokens, times in made.passes(K)]
+    runs = {
+        "step": lambda: step(_TIMED),
+        "verify": lambda: verify(_TIMED),
+        "draft": lambda: [run(_TIMED * times) for run, times in guesses],
+    }
+    for once in runs.values():
+        jax.block_until_ready(once())
+    seconds = {name: statistics.median(times) for name, times in in_turns(runs, 5).items()}
+    return {"draft_step": seconds["draft"] / K / seconds["step"], "verify": seconds["verify"] / seconds["step"]}
+
+
+_TIMED = 8  # passes at a time
 
 
 @contextmanager

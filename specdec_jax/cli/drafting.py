@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from .._typing import PyTree
 from ..drafters import Drafter, draft_model, early_exit, feature_head, ngram
 from ..lm import FeatureModel, LanguageModel
-from ..models import Loaded, find_head, head_for, load, load_head, pair
+from ..models import Loaded, LoadError, find_head, head_for, load_draft, load_head
 from . import UserError
 
 _EXIT = "exit:"
@@ -87,8 +87,9 @@ def _depth(name: str, target: Loaded) -> int:
 
 def _load(name: str, target: Loaded) -> Loaded:
     """A model that can draft for the target; UserError where a token does not mean the same to both."""
-    draft = load(name)
     try:
-        return pair(target, draft)
+        return load_draft(name, target)
+    except LoadError:
+        raise
     except ValueError as error:
         raise UserError(str(error)) from error

@@ -20,6 +20,9 @@ def learned(write_lines):
     return write_lines(*({"text": f"{words[i % 5]} {words[(i // 5) % 5]}"} for i in range(25)), name="texts.jsonl")
 
 
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
+
 @pytest.mark.parametrize("student", ["head", "model"])
 def test_a_drafter_is_made_measured_and_used(student, tiny, tmp_path, learned, write_lines, capsys):
     questions = write_lines({"prompt": "the cat", "category": "cats"}, {"prompt": "a dog", "category": "dogs"})

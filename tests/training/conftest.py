@@ -5,11 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
+from programs import quick, quick_generate
 
 from specdec_jax.models import LlamaConfig, Tokenizer, init_params, model_from_config
 from specdec_jax.models.load import Loaded
 
 V = 29
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_jit():
+    """What is compiled here runs for moments: the options of `programs` make that quick."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick_generate(patch)
+        patch.setattr(jax, "jit", quick)
+        yield
+
+
 TEMPLATE = "{% for m in messages %}u {{ m['content'] }} e {% endfor %}{% if add_generation_prompt %}a {% endif %}"
 
 

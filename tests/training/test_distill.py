@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -176,6 +177,35 @@ def test_a_draft_model_is_trained_and_drafts(small, tiny_target):
     plain = texts(tiny_target, tiny_target.model, None, None, 1.0, "coupled")
     np.testing.assert_array_equal(drafted.tokens, plain.tokens)
     assert drafted.stats.accepted.sum() > 0
+
+
+def test_a_draft_model_with_a_vocabulary_of_its_own(tiny_target, tmp_path):
+    """It guesses these tokens alone, as any model does when its other logits are -inf, and the text is the target's."""
+    made = distil_model(
+        tiny_target,
+        tmp_path,
+        model=ModelConfig(count=2, dtype="float32", draft_vocab_size=9),
+        text=TEXT,
+        loss=LossConfig(),
+        training=dataclasses.replace(TRAINING, steps=4, evaluate_every=4),
+    )
+    whole = models.load(made.directory)
+    draft = models.load_draft(made.directory, tiny_target)
+    fed, at = jnp.array([[5, 6, 7]], jnp.int32), jnp.zeros(1, jnp.int32)
+    logits, other = (
+        np.asarray(jax.jit(one.model.apply)(one.params, fed, one.model.init_cache(1, 8), at)[0])
+        for one in (draft, whole)
+    )
+    known = np.isfinite(logits)
+    assert (known.sum(-1) == 9).all()
+    np.testing.assert_allclose(logits[known], other[known], rtol=1e-5)
+    drafted = texts(tiny_target, tiny_target.model, draft_model(draft.model), draft.params, 1.0, "coupled")
+    plain = texts(tiny_target, tiny_target.model, None, None, 1.0, "coupled")
+    np.testing.assert_array_equal(drafted.tokens, plain.tokens)
+    for ids in ([3, 2], [], [0, 29], "all", [0.5]):
+        (made.directory / "draft_vocabulary.json").write_text(json.dumps({"ids": ids}))
+        with pytest.raises(models.LoadError, match="has no list of ascending token ids from 0 to 28"):
+            models.load_draft(made.directory, tiny_target)
 
 
 @pytest.mark.parametrize("writer", ["target", "student"])

@@ -66,7 +66,7 @@ def test_it_learns(samples, tmp_path):
     train(run(samples), params(), CONFIG, tmp_path)
     log = read_log(tmp_path / "log.jsonl")
     measured = [line["held_out"] for line in log if "held_out" in line]
-    assert [line["step"] for line in log if "held_out" in line] == [5, 10, 15, 20, 24]
+    assert [line["step"] for line in log if "held_out" in line] == [0, 5, 10, 15, 20, 24]
     assert measured[-1]["loss"][0] < 0.2 * measured[0]["loss"][0]
     assert measured[-1]["block_efficiency"] == pytest.approx(1 + measured[-1]["alpha"][0])
 

@@ -12,7 +12,14 @@ from specdec_jax.training.distill import head_config, low_middle_high
 from specdec_jax.training.from_layers import evenly_spaced, from_layers
 from specdec_jax.training.packing import draft_vocabulary, pack
 from specdec_jax.training.settings import HeadConfig
-from specdec_jax.training.students import LOSS_NAMES, draft_model_student, feature_head_student, frozen_for_head, total
+from specdec_jax.training.students import (
+    LOSS_NAMES,
+    draft_model_student,
+    feature_head_student,
+    frozen_for_head,
+    frozen_for_model,
+    total,
+)
 from specdec_jax.training.teacher import Outputs, as_teacher, head_rows
 
 V, STEPS = 29, 3
@@ -135,6 +142,22 @@ def test_the_target_itself_is_always_accepted(lesson, tiny_target):
     np.testing.assert_allclose(found.alpha / found.count, 1, atol=1e-5)
     np.testing.assert_allclose(found.loss / found.count, 0, atol=1e-5)
     assert total([found, found])["block_efficiency"] == pytest.approx(2, abs=1e-4)
+
+
+def test_a_student_with_a_vocabulary_of_its_own(lesson, tiny_target):
+    """Alpha is that of both distributions over these tokens alone."""
+    batch, ids = lesson[0], np.array([0, 5, 9, 11, 20], np.int32)
+    config, picked = from_layers(tiny_target, (0, 2))
+    model = text_model_from_config(config, dtype=jnp.float32, layers="unrolled")
+    student = draft_model_student(model, draft_ids=ids, chunk=16)
+    found = jax.jit(student.measure)(picked, frozen_for_model(tiny_target.params, ids), batch)
+    features, _ = jax.jit(model.features)(picked, batch.tokens, batch.positions, batch.segments)
+    teacher, mine = (
+        jax.nn.softmax(x @ head_rows(params)[ids].T)
+        for x, params in ((batch.features, tiny_target.params), (features, picked))
+    )
+    want = jnp.where(batch.learned, jnp.minimum(teacher, mine).sum(-1), 0).sum()
+    np.testing.assert_allclose(found.alpha[0], want, rtol=1e-4)
 
 
 @pytest.mark.parametrize("layers", ["stacked", "unrolled"])

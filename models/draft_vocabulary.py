@@ -1,0 +1,81 @@
+"""Draft models that guess only the tokens that are frequent: a smaller head, and a smaller product for each guess.
+
+The directory is that of a whole model, so that others load it too; a list of ids beside it says which rows of the head
+are used to draft. What a draft model never guesses costs acceptance and no exactness: q is zero there.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from specdec_jax._typing import Array, Float, Int
+from specdec_jax.lm import LanguageModel
+
+from .errors import LoadError
+from .feature_head import draft_places
+from .huggingface import read_json
+from .language_model import model_from_config
+from .load import Loaded, load
+from .names import resolve
+from .pairs import pair
+
+FILE = "draft_vocabulary.json"
+
+
+def write_draft_ids(directory: Path, ids: Sequence[int] | Int[np.ndarray, "Vd"]) -> None:
+    """Put the list beside a model's files."""
+    (directory / FILE).write_text(json.dumps({"ids": [int(i) for i in ids]}) + "\n", encoding="utf-8")
+
+
+def load_draft(path_or_name: str | os.PathLike[str], target: Loaded) -> Loaded:
+    """Load a model to draft for ``target``: fit by `pair`, and with its draft vocabulary if it brings one.
+
+    Raises:
+        LoadError: as `load`, or the list of ids makes no sense.
+        ValueError: as `pair`.
+    """
+    draft = pair(target, load(path_or_name))
+    path = resolve(path_or_name).path / FILE
+    return narrowed(draft, _ids(path, draft.model.vocab_size)) if path.is_file() else draft
+
+
+def narrowed(draft: Loaded, ids: Int[np.ndarray, "Vd"]) -> Loaded:
+    """The same model with the head's rows for these ids alone; all other logits are -inf."""
+    params = draft.params
+    rows: Float[Array, "V D"] = (params["head"] if "head" in params else params["embedding"])["weight"]
+    config = dataclasses.replace(draft.config, tied_head=False)  # pyright: ignore[reportArgumentType]
+    layers = "stacked" if 0 not in params["layers"] else "unrolled"
+    inner = model_from_config(config, dtype=rows.dtype, layers=layers)
+    whole = {**params, "head": {"weight": rows[jnp.asarray(ids)]}}
+    width = draft.model.vocab_size
+    return draft._replace(
+        model=_spread(inner, width), params={"model": whole, "draft_place": draft_places(ids, width)}, config=config
+    )
+
+
+@functools.cache
+def _spread(inner: LanguageModel, width: int) -> LanguageModel:
+    def apply(params, tokens, cache, lengths):
+        logits, hidden, cache = inner.apply(params["model"], tokens, cache, lengths)
+        known = jnp.pad(logits, ((0, 0), (0, 0), (0, 1)), constant_values=-jnp.inf)
+        return jnp.take(known, params["draft_place"], axis=-1), hidden, cache
+
+    return inner._replace(apply=apply, vocab_size=width)
+
+
+def _ids(path: Path, width: int) -> Int[np.ndarray, "Vd"]:
+    ids = read_json(path).get("ids")
+    if (
+        not isinstance(ids, list)
+        or not ids
+        or any(type(i) is not int or not 0 <= i < width for i in ids)
+        or sorted(set(ids)) != ids
+    ):
+        raise LoadError(f"{path} has no list of ascending token ids from 0 to {width - 1}; write it again")
+    return np.asarray(ids, np.int32)
