@@ -119,16 +119,6 @@ def _metrics(generations: Sequence[Generation]) -> dict[str, Any]:
     return {name: found[name] for name in ("block_efficiency", "acceptance_rate", "accepted_at")}
 
 
-def predicted_speedup(alphas: Sequence[float], draft_cost: float, verify_cost: float) -> float:
-    """(1 + a_1 + a_1 a_2 + ...) / (K c + v) for acceptances in turn, costs in steps of the plain target.
-
-    Equation 1 of Leviathan et al. (ICML 2023) with an alpha for each guess and a verify pass that costs more than one
-    step.
-    """
-    tokens = 1 + sum(np.cumprod(alphas))
-    return float(tokens / (len(alphas) * draft_cost + verify_cost))
-
-
 def questions_from(prompts: Sequence[Mapping[str, Any]], target: Loaded) -> list[Question]:
     """Of records with ``messages`` or ``prompt`` and, if they have one, ``category``; through the chat template."""
     tokenizer = target.tokenizer

@@ -17,6 +17,7 @@ from ..bench import in_turns
 from ..bench.rounds import Passes
 from ..models import Loaded, load
 from ..state import GenerateConfig
+from ..theory import tokens_of
 from ..training import (
     DataError,
     HeadConfig,
@@ -29,7 +30,7 @@ from ..training import (
     distil_model,
 )
 from ..training.evaluate import Drafting as Evaluated
-from ..training.evaluate import Question, in_generation, predicted_speedup
+from ..training.evaluate import Question, in_generation
 from ..training.report import card, curves
 from . import UserError, drafting, requests
 from .options import File, parse
@@ -110,7 +111,8 @@ def main(args: Sequence[str]) -> int:
         record["measured"] = _measured(options, target, made.directory, asked, errors)
         alphas = [*made.best["alpha"], *made.best["alpha"][-1:] * options.draft_length][: options.draft_length]
         cost = record["cost"]
-        record["predicted_speedup"] = predicted_speedup(alphas, cost["draft_step"], cost["verify"])
+        round_cost = options.draft_length * cost["draft_step"] + cost["verify"]
+        record["predicted_speedup"] = tokens_of(alphas) / round_cost
         path.write_text(card(record), encoding="utf-8")
     (made.directory / "record.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     errors.print(f"{made.directory}: what --draft takes; {path.name} says what it reaches")

@@ -3,7 +3,7 @@
 import pytest
 
 from specdec_jax import GenerateConfig, draft_model
-from specdec_jax.training.evaluate import Drafting, Question, in_generation, predicted_speedup, questions_from
+from specdec_jax.training.evaluate import Drafting, Question, in_generation, questions_from
 from specdec_jax.training.report import card, curves
 
 CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chunk=8)
@@ -24,12 +24,6 @@ def test_a_perfect_drafter(found):
     assert 2 < found["block_efficiency"] <= 4
     assert found["speedup"] == pytest.approx(found["tokens_per_second"] / found["plain_tokens_per_second"])
     assert found["questions"] == 3
-
-
-def test_predicted_speedup():
-    """Of equal alphas it is (1 - alpha^(K+1)) / ((1 - alpha) (K c + v))."""
-    assert predicted_speedup([0.8] * 4, 0.05, 1.0) == pytest.approx(3.3616 / 1.2)
-    assert predicted_speedup([0.5, 0.2], 0.1, 1.3) == pytest.approx(1.6 / 1.5)
 
 
 def test_questions(tiny_target):
