@@ -134,7 +134,10 @@ def _settings(directory: Path) -> tuple[DecoderConfig, Layout, str]:
         fields = {key: tuple(value) if isinstance(value, list) else value for key, value in settings["fields"].items()}
         config = classes[settings["config"]](**fields)
         check_numbers(config, path)
-        return config, resolve(settings["layers"]), str(jnp.dtype(settings["dtype"]))
+        dtype = jnp.dtype(settings["dtype"])
+        if dtype not in (jnp.float32, jnp.bfloat16):
+            raise ValueError(f"its dtype is {dtype}, not float32 or bfloat16")
+        return config, resolve(settings["layers"]), str(dtype)
     except LoadError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -50,6 +50,8 @@ class RotaryConfig:
             raise ValueError(
                 f"num_heads is {self.num_heads} and num_kv_heads {self.num_kv_heads}; expected a multiple of it"
             )
+        if not 0 < self.rope_theta < math.inf:
+            raise ValueError(f"rope_theta is {self.rope_theta}; expected a number > 0")
         if self.head_size < 2 or self.head_size % 2:
             raise ValueError(f"head_size is {self.head_size}; expected an even number, for rotary pairs")
 

@@ -170,7 +170,7 @@ def config_from_hf(raw: hf_config.Raw) -> Gemma3Config:
         sliding_window=None if raw["sliding_window"] is None else hf_config.integer(raw, "sliding_window"),
         windowed=() if raw["sliding_window"] is None else windowed,
         query_scalar=hf_config.number(raw, "query_pre_attn_scalar", 256.0),
-        attention_bias=bool(raw.get("attention_bias", False)),
+        attention_bias=hf_config.boolean(raw, "attention_bias", False),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from .errors import LoadError
+from .errors import LoadError, blamed
 from .gguf_file import GGUFFile
 from .gguf_vocabulary import Vocabulary
 
@@ -56,10 +56,8 @@ def byte_bpe(file: GGUFFile, vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """The tokenizer without its special tokens."""
     split = _split_of(file)
     merges = [tuple(merge.split(" ", 1)) for merge in file.items("tokenizer.ggml.merges", str)]
-    try:
+    with blamed(f"the vocabulary and merges of {file.path} do not fit", "convert it again"):
         model = models.BPE(vocab=vocabulary.ids(), merges=merges, ignore_merges=split is _llama3)
-    except Exception as error:  # the library raises nothing more exact
-        raise LoadError(f"the vocabulary and merges of {file.path} do not fit ({error}); convert it again") from error
     backend = tokenizers.Tokenizer(model)
     if split is _qwen2:
         backend.normalizer = normalizers.NFC()

@@ -25,6 +25,8 @@ _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _MOST_ENTRIES = 1 << 16  # metadata or tensors of a file; the largest models have a few thousand
 _MOST_ITEMS = 1 << 21  # of an array; the largest vocabularies have half a million merges
+_MOST_NAME = 65535  # bytes of a key, by the format
+_MOST_TEXT = 1 << 24  # bytes; the longest chat templates have some ten thousand
 _MOST_DIMENSIONS = 4
 _LEAST_FIELD, _LEAST_TENSOR = 13, 32  # bytes of an entry with an empty name
 
@@ -81,7 +83,7 @@ class Header:
             items = np.frombuffer(self.bytes, dtype, 1 if field.length is None else field.length, field.offset)
             return items[0].item() if field.length is None else items.tolist()
         self._at = field.offset
-        texts = [self._text() for _ in range(1 if field.length is None else field.length)]
+        texts = [self._text(_MOST_TEXT) for _ in range(1 if field.length is None else field.length)]
         return texts[0] if field.length is None else texts
 
     def data(self, tensor: Tensor) -> np.ndarray:
@@ -118,8 +120,10 @@ class Header:
         self._at += size
         return start
 
-    def _text(self) -> str:
+    def _text(self, most: int) -> str:
         size = self._u64()
+        if size > most:
+            self._refuse(f"the text at byte {self._at} claims {size} bytes; expected at most {most}")
         start = self._skip(size, "a text")
         try:
             return str(self.bytes[start : start + size], "utf-8")
@@ -143,7 +147,7 @@ class Header:
             self._refuse(f"it has version {version}")
 
     def _read_field(self) -> None:
-        name, kind, count = self._text(), self._u32(), None
+        name, kind, count = self._text(_MOST_NAME), self._u32(), None
         if name in self.fields:
             self._refuse(f"the metadata {name!r} stand in it twice")
         if kind == _ARRAY:
@@ -182,7 +186,7 @@ class Header:
         return {entry.name: tensors[entry.name] for entry in entries}
 
     def _read_tensor(self) -> Tensor:
-        name, dimensions = self._text(), self._u32()
+        name, dimensions = self._text(_MOST_NAME), self._u32()
         if not 1 <= dimensions <= _MOST_DIMENSIONS:
             self._refuse(f"the tensor {name!r} has {dimensions} dimensions; expected 1 to {_MOST_DIMENSIONS}")
         shape = tuple(self._u64() for _ in range(dimensions))

@@ -80,6 +80,12 @@ class Metadata:
     def rope_factors(self, size: int) -> tuple[float, ...] | None:
         """What each frequency is divided by: a tensor, or one number for all."""
         if ROPE_FACTORS in self.file.tensors:
+            found = self.file.shape(ROPE_FACTORS)
+            if found != (size // 2,):  # before it is read, however large it is
+                raise LoadError(
+                    f"{ROPE_FACTORS} of {self.file.path} is {list(found)}; expected {[size // 2]}, one for each rotary "
+                    "frequency"
+                )
             return tuple(self.file.read(ROPE_FACTORS).astype(float).tolist())
         kind = self.get("rope.scaling.type", "none")
         if kind == "linear":

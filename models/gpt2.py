@@ -139,7 +139,7 @@ def config_from_hf(raw: hf_config.Raw) -> GPT2Config:
         num_heads=hf_config.integer(raw, "n_head", 12),
         max_positions=hf_config.integer(raw, "n_positions", 1024),
         norm_eps=hf_config.number(raw, "layer_norm_epsilon", 1e-5),
-        tied_head=bool(raw.get("tie_word_embeddings", True)),
+        tied_head=hf_config.boolean(raw, "tie_word_embeddings", True),
     )
 
 

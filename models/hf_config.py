@@ -14,6 +14,16 @@ Raw = Mapping[str, Any]
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
+def boolean(raw: Raw, key: str, default: bool) -> bool:
+    """A LoadError for a text such as "false", which would count as true."""
+    value = raw.get(key, default)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise LoadError(f"{key} in config.json is {value!r}; expected true or false")
+    return value
+
+
 def integer(raw: Raw, key: str, default: int | None = None) -> int:
     """A positive integer; a LoadError where it is neither there nor has a default."""
     value = raw.get(key)
@@ -155,7 +165,7 @@ def rotary_shape(raw: Raw) -> dict[str, Any]:
         "head_size": integer(raw, "head_dim", integer(raw, "hidden_size") // heads),
         "max_positions": integer(raw, "max_position_embeddings"),
         "norm_eps": number(raw, "rms_norm_eps", 1e-6),
-        "tied_head": bool(raw.get("tie_word_embeddings", False)),
+        "tied_head": boolean(raw, "tie_word_embeddings", False),
     }
 
 

@@ -9,13 +9,16 @@ import numpy as np
 import tokenizers
 from safetensors import SafetensorError, safe_open
 
-from .errors import LoadError
+from .errors import LoadError, blamed
 from .tokenizer import Tokenizer
 from .weights import Tensors, row_blocks
 
 _DTYPES = ("F32", "F16", "BF16")
 _MOST_JSON = 1 << 26  # bytes; the index of the largest models has a few million
+_STRANGE = "a \U0010fffd\ue000 b"
+"""Letters, and characters of private use that no vocabulary has."""
 _NEED_UNKNOWN = (tokenizers.models.WordPiece, tokenizers.models.WordLevel)
+_MOST_NAME = 255  # bytes, on every file system in use
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -93,7 +96,7 @@ def _shard_names(values: Iterable[Any], index: Path) -> list[str]:
     """The files that an index names, which may lie nowhere but beside it; what they link to is up to the user."""
     names = list(dict.fromkeys(name if isinstance(name, str) else repr(name) for name in values))
     for name in names:
-        if not name.endswith(".safetensors") or {"/", "\\", "\0", ":"} & set(name):
+        if not name.endswith(".safetensors") or {"/", "\\", "\0", ":"} & set(name) or len(name.encode()) > _MOST_NAME:
             raise LoadError(
                 f"{index} lists the shard {name[:200]!r}; expected the plain name of a .safetensors file beside it, so "
                 "download it again from a source that you trust"
@@ -116,16 +119,16 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
     path = directory / "tokenizer.json"
     if not path.exists():
         return None
-    try:
+    with blamed(f"cannot read {path} as a tokenizer", "download it again"):
         backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more exact
-        raise LoadError(f"cannot read {path} as a tokenizer ({error}); download it again") from error
     unknown = getattr(backend.model, "unk_token", None)
     if isinstance(backend.model, _NEED_UNKNOWN) and backend.token_to_id(unknown) is None:
         raise LoadError(
             f"the vocabulary of {path} lacks its unknown token, {unknown!r}, without which this kind of tokenizer "
             "fails at the first word that it does not know; download it again"
         )
+    with blamed(f"the tokenizer of {path} fails at a text with characters that it does not know", "download it again"):
+        backend.encode(_STRANGE)
     settings = _optional_json(directory / "tokenizer_config.json")
     names = {key: _content(settings, key, directory) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     names = {key: token for key, token in names.items() if token is not None}

@@ -1,7 +1,7 @@
 """Where each parameter stands in Hugging Face's files, said once for reading and for writing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,14 @@ class Leaf(NamedTuple):
     """From these tensors, in this order, to the parameter."""
     split: Callable[[np.ndarray], list[np.ndarray]]
     """And back."""
-    as_stored: bool = False
-    """Whether it is its one tensor as it is, so that some rows can be read at a time."""
+    layout: Literal["as stored", "stacked", "joined"] = "joined"
+    """``as stored``: it is its one tensor. ``stacked``: its tensors one after the other along a new first axis. Both
+    can be read some rows at a time."""
+
+    def shape(self) -> Shape | None:
+        """Of the parameter, None for one that has to be joined."""
+        first = next(iter(self.parts.values()))
+        return {"as stored": first, "stacked": (len(self.parts), *first), "joined": None}[self.layout]
 
 
 class Spec(NamedTuple):
@@ -47,7 +53,7 @@ class Spec(NamedTuple):
 
 def same(path: str, name: str, shape: Shape) -> Leaf:
     """A parameter that is stored as it is; ``path`` has dots between its parts."""
-    return Leaf(tuple(path.split(".")), {name: shape}, lambda arrays: arrays[0], lambda array: [array], as_stored=True)
+    return Leaf(tuple(path.split(".")), {name: shape}, lambda arrays: arrays[0], lambda array: [array], "as stored")
 
 
 def transposed(path: str, name: str, shape: Shape) -> Leaf:
@@ -57,7 +63,7 @@ def transposed(path: str, name: str, shape: Shape) -> Leaf:
 
 def stacked(path: str, names: Sequence[str], shape: Shape) -> Leaf:
     """Tensors of one shape side by side, such as gate and up."""
-    return Leaf(tuple(path.split(".")), dict.fromkeys(names, shape), np.stack, list)
+    return Leaf(tuple(path.split(".")), dict.fromkeys(names, shape), np.stack, list, "stacked")
 
 
 class Heads(NamedTuple):
@@ -99,7 +105,7 @@ class Heads(NamedTuple):
 def transpose_stored(leaf: Leaf) -> Leaf:
     """The same leaf of tensors that are stored the other way round."""
     return leaf._replace(
-        as_stored=False,
+        layout="joined",
         parts={name: shape[::-1] for name, shape in leaf.parts.items()},
         join=lambda arrays: leaf.join([array.T for array in arrays]),
         split=lambda array: [part.T for part in leaf.split(array)],

@@ -62,8 +62,8 @@ def config_from_hf(raw: hf_config.Raw) -> LlamaConfig:
         **shape,
         rope_theta=turning.theta,
         rope_factors=turning.factors,
-        attention_bias=bool(raw.get("attention_bias", False)),
-        mlp_bias=bool(raw.get("mlp_bias", False)),
+        attention_bias=hf_config.boolean(raw, "attention_bias", False),
+        mlp_bias=hf_config.boolean(raw, "mlp_bias", False),
     )
 
 

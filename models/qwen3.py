@@ -32,7 +32,7 @@ def spec(config: Qwen3Config) -> Spec:
 def config_from_hf(raw: hf_config.Raw) -> Qwen3Config:
     # Its heads are 128 wide where nothing is said, whatever the width of the model.
     fields = qwen2.fields_from_hf({**raw, "head_dim": raw.get("head_dim") or 128})
-    return Qwen3Config(**fields, attention_bias=bool(raw.get("attention_bias", False)))
+    return Qwen3Config(**fields, attention_bias=hf_config.boolean(raw, "attention_bias", False))
 
 
 def config_to_hf(config: Qwen3Config) -> dict[str, Any]:

@@ -7,7 +7,8 @@ this is looked at before a configuration is believed.
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Any, NoReturn, get_args, get_origin
 
 from .errors import LoadError
 
@@ -59,7 +60,10 @@ def check_numbers(config: object, path: object) -> None:
     """Raise a LoadError for a field of a configuration, once read, that is no number where it has to be one."""
     for field in dataclasses.fields(config):  # pyright: ignore[reportArgumentType]
         value = getattr(config, field.name)
-        wanted = {int: (int,), float: (int, float)}.get(field.type)  # pyright: ignore[reportArgumentType]
+        kinds = get_args(field.type) if get_origin(field.type) is UnionType else (field.type,)
+        wanted = (int, float) if float in kinds else (int,) if int in kinds else None
+        if value is None and type(None) in kinds:
+            continue
         if wanted is not None and (type(value) not in wanted or not 0 <= value < math.inf):
             raise LoadError(
                 f"the configuration of {path} makes no sense: {field.name} is {value!r}; expected a number of the kind "

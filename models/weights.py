@@ -16,7 +16,7 @@ from .leaves import Leaf, Spec
 _MOST_LISTED = 8
 _ALIGNMENT = 64
 
-_BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 22
 
 
 class Tensors(NamedTuple):
@@ -90,25 +90,33 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
     ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"]
     check_tensors(tensors, expected, ignored)
 
-    def joined(leaf: Leaf, names: list[str]) -> np.ndarray:
-        return leaf.join([tensors.read(name) for name in names])
+    def fill(buffer: np.ndarray, leaf: Leaf, names: list[str]) -> None:
+        places = [buffer] if leaf.layout == "as stored" else buffer
+        for place, name in zip(places, names, strict=True):
+            _fill(place, tensors.blocks(name))
 
     def made(leaf: Leaf, names: list[str]) -> np.ndarray:
         """In a buffer of its own: what is read may be a view of the file."""
-        if leaf.as_stored:
-            buffer = _aligned(expected[names[0]], dtype)
-            _fill(buffer, tensors.blocks(names[0]))
-        else:
-            array = joined(leaf, names)
+        shape = leaf.shape()
+        if shape is None:
+            array = leaf.join([tensors.read(name) for name in names])
             buffer = _aligned(array.shape, dtype)
             buffer[...] = array
+        else:
+            buffer = _aligned(shape, dtype)
+            fill(buffer, leaf, names)
         return buffer
 
     def of_all_layers(leaf: Leaf) -> np.ndarray:
-        buffer = None
+        shape = leaf.shape()
+        buffer = None if shape is None else _aligned((spec.num_layers, *shape), dtype)
         for index in range(spec.num_layers):
             names = of_layer(leaf, index)
-            array = joined(leaf, names)
+            if shape is not None:
+                assert buffer is not None
+                fill(buffer[index], leaf, names)
+                continue
+            array = leaf.join([tensors.read(name) for name in names])
             buffer = _aligned((spec.num_layers, *array.shape), dtype) if buffer is None else buffer
             buffer[index] = array
         assert buffer is not None, "a model has layers"

@@ -4,7 +4,6 @@ Everything follows from alpha, the chance that a drafted token is kept, taken to
 ICML 2023, section 3), and from costs in steps of the target: c of one drafted token, v of a pass over K + 1 tokens.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -68,7 +67,7 @@ def expected_rounds(alpha: float, K: int, tokens: int, rows: int = 1) -> float:
     if tokens:
         unfinished[0] = 1
     expected = 0.0
-    for _ in itertools.count():
+    while True:
         left = unfinished.sum()  # P(a row needs more rounds than so far)
         if left <= 1e-15:
             return expected

@@ -1,7 +1,7 @@
-"""specdec_jax.training: drafters by distillation. `distil_head` and `distil_model` are the whole way; the rest are its
-parts, for loops of one's own."""
+"""specdec_jax.training: drafters by distillation. `distil` is the whole way; the rest are its parts, for loops of
+one's own."""
 
-from .distill import Distilled, distil_head, distil_model
+from .distill import Distilled, distil
 from .errors import TrainingError
 from .loop import Run, TrainConfig, TrainState, make_step, new_state, train
 from .losses import LOSSES, acceptance, cross_entropy, masked_mean
@@ -34,8 +34,7 @@ __all__ = [
     "as_teacher",
     "cached_outputs",
     "cross_entropy",
-    "distil_head",
-    "distil_model",
+    "distil",
     "draft_model_student",
     "draft_vocabulary",
     "feature_head_student",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from ..models import load, save
+from ..models import load, resolve, save
 from ..models.huggingface import special_ids
 from . import UserError
 from .options import parse
@@ -50,7 +50,7 @@ def main(args: Sequence[str]) -> int:
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise UserError(f"{destination} exists and is not an empty directory; expected a new one, so name another")
     loaded = load(options.source, dtype=options.dtype)
-    source = Path(options.source)
+    source = resolve(options.source).path  # where `load` read it
     is_directory = source.is_dir()
 
     def copy(folder: Path) -> None:
@@ -58,9 +58,10 @@ def main(args: Sequence[str]) -> int:
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
 
-    # Nobody else knows them where there is no tokenizer.
     config = source / "config.json"
-    ids = special_ids(config) if loaded.tokenizer is None and config.is_file() else None
+    ids = special_ids(config) if is_directory and config.is_file() else {}
+    if loaded.tokenizer is not None:  # it knows the others, from several files
+        ids = {key: ids[key] for key in ids if key == "pad_token_id"}
     try:
         save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
     except (ValueError, OSError) as error:

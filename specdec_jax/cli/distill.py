@@ -26,8 +26,7 @@ from ..training import (
     TextConfig,
     TrainConfig,
     TrainingError,
-    distil_head,
-    distil_model,
+    distil,
 )
 from ..training.evaluate import Drafting as Evaluated
 from ..training.evaluate import Question, in_generation
@@ -79,19 +78,19 @@ def main(args: Sequence[str]) -> int:
     target = load(options.target)
     asked = _questions(options, target)
     mesh = None if options.devices == 1 else jax.make_mesh((1, options.devices), ("data", "fsdp"))
-    shared: dict[str, Any] = {
-        "text": options.text,
-        "loss": options.loss,
-        "training": options.training,
-        "mesh": mesh,
-        "dtype": options.compute,
-    }
     try:
         with _progress(errors) as tell:
-            if options.student == "head":
-                made = distil_head(target, options.directory, head=options.head, tell=tell, **shared)
-            else:
-                made = distil_model(target, options.directory, model=options.model, tell=tell, **shared)
+            made = distil(
+                target,
+                options.directory,
+                options.head if options.student == "head" else options.model,
+                text=options.text,
+                loss=options.loss,
+                training=options.training,
+                mesh=mesh,
+                dtype=options.compute,
+                tell=tell,
+            )
     except (DataError, TrainingError, FloatingPointError, ValueError, OSError) as error:
         raise UserError(str(error)) from error
     curves(made.log, made.directory / "curves.svg")

@@ -15,6 +15,7 @@ from ..models import Loaded, LoadError, find_head, head_for, load_draft, load_he
 from . import UserError
 
 _EXIT = "exit:"
+_MOST_DIGITS = 9
 _NGRAM = ngram()  # one for the process: a drafter is static, so another would compile anew
 
 
@@ -78,9 +79,10 @@ def _pass_of(head: FeatureModel, guesses: bool) -> LanguageModel:
 
 def _depth(name: str, target: Loaded) -> int:
     text, most = name.removeprefix(_EXIT), target.config.num_layers - 1
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and 1 <= int(text) <= most):
         raise UserError(
-            f"the draft is {name}; expected {_EXIT} and a number of the target's layers, from {_EXIT}1 to {_EXIT}{most}"
+            f"the draft is {name[:40]}; expected {_EXIT} and a number of the target's layers, from {_EXIT}1 to "
+            f"{_EXIT}{most}"
         )
     return int(text)
 

@@ -1,6 +1,7 @@
 """``specdec convert``: what it writes loads again, bit for bit, with its tokenizer, and it destroys nothing."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,24 @@ def test_special_tokens_without_a_tokenizer(tiny, tmp_path):
     assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
     got = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert (got["eos_token_id"], got["bos_token_id"], got["pad_token_id"]) == ([2, 5], 1, config.get("pad_token_id"))
+
+
+def test_a_directory_of_the_same_name_lends_nothing(tiny, tmp_path, monkeypatch):
+    """A short name is what `load` takes it for, wherever the command runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models.names, "_packaged", lambda name: tiny)
+    (tmp_path / "smollm2-135m").mkdir()
+    (tmp_path / "smollm2-135m" / "tokenizer.json").write_text('{"junk": 1}')
+    assert main(["convert", "smollm2-135m", "out"]) == 0
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (tiny / "tokenizer.json").read_bytes()
+
+
+def test_a_padding_token_stays(tiny, tmp_path):
+    shutil.copytree(tiny, tmp_path / "theirs")
+    config = json.loads((tiny / "config.json").read_text()) | {"pad_token_id": 5}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["pad_token_id"] == 5
 
 
 def test_a_link_to_an_empty_directory(tiny, tmp_path):

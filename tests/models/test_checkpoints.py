@@ -118,6 +118,7 @@ def test_a_checkpoint_is_restored_into_its_shards(tmp_path):
         ("layers/model.gguf", "unrolled", "float32"),
         # One tensor is most of it, and changes its type.
         ("vocabulary/hf", "unrolled", "bfloat16"),
+        ("inner/hf", "stacked", "bfloat16"),
         ("vocabulary/narrow", "stacked", "float32"),
         ("vocabulary/model.gguf", "unrolled", "bfloat16"),
     ],
@@ -149,12 +150,15 @@ def wide(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wide")
     shapes = {
         "layers": {"family": "qwen2", "num_hidden_layers": 12, "vocab_size": 4000, "intermediate_size": 2048},
+        "inner": {"family": "qwen2", "num_hidden_layers": 2, "vocab_size": 300, "intermediate_size": 26_000},
         "vocabulary": {"family": "gemma3", "num_hidden_layers": 2, "vocab_size": 160_000, "intermediate_size": 1024},
     }
     for model, shape in shapes.items():
         case = of(**shape, hidden_size=512, num_attention_heads=8)
         network = case.model(case.config(**case.settings))
         network.save_pretrained(folder / model / "hf")
-        write_family(folder / model / "model.gguf", network, shape["family"])
-        network.bfloat16().save_pretrained(folder / model / "narrow")
+        if model != "inner":
+            write_family(folder / model / "model.gguf", network, shape["family"])
+        if model == "vocabulary":
+            network.bfloat16().save_pretrained(folder / model / "narrow")
     return folder

@@ -129,6 +129,7 @@ def test_a_tensor_in_two_shards(folder):
         ({"quantization_config": [1]}, r"quantised with \[1\], which is not supported"),
         ({"rms_norm_eps": "small"}, "expected a number"),
         ({"num_attention_heads": 4.0}, "num_attention_heads is 4.0"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings in config.json is 'false'; expected true or false"),
     ],
 )
 def test_configs(changes, message, folder):
@@ -159,6 +160,9 @@ TOKENIZERS = {
     "an unknown model": '{"model": {"type": "Magic"}}',
     "an id": '{"model": {"type": "WordLevel", "vocab": {"a": 4294967296}, "unk_token": "a"}}',
     "a negative id": '{"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}',
+    "a merge that makes no token": '{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]}}',
+    "a map of characters": '{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}, "model": '
+    '{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}',
     "a merge of nothing": '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]}}',
 }
 
@@ -167,6 +171,29 @@ TOKENIZERS = {
 def test_tokenizers(text, folder):
     (folder / "tokenizer.json").write_text(text)
     with pytest.raises(LoadError, match=r"cannot read .*tokenizer.json as a tokenizer .*; download it again"):
+        models.load(folder)
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": None}},
+        {
+            "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                "special_tokens": {},
+            },
+        },
+    ],
+    ids=["no unknown token", "a special token that is none"],
+)
+def test_a_tokenizer_that_fails_at_a_text(tokenizer, folder):
+    """Even where the library behind it panics: that is no Exception."""
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(LoadError, match=r"(fails at a text|cannot read) .*download it again"):
         models.load(folder)
 
 

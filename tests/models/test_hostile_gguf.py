@@ -48,7 +48,7 @@ BAD = {
     "a count of metadata": (gguf(fields=HUGE), f"it claims {HUGE} metadata entries"),
     "tensors that do not fit": (gguf(tensors=60000), "it claims 60000 tensors at byte 24, but has 96 bytes"),
     "metadata that do not fit": (gguf(fields=60000), "it claims 60000 metadata entries at byte 24"),
-    "a long key": (gguf(text("", HUGE), fields=1), f"a text takes {HUGE} bytes at byte 32, but the file has"),
+    "a long key": (gguf(text("", HUGE), fields=1), f"the text at byte 32 claims {HUGE} bytes; expected at most 65535"),
     "a long text": (gguf(field("k", STRING, text("", HUGE)), fields=1), f"a text of 'k' takes {HUGE} bytes"),
     "a long list": (gguf(array("k", U8, HUGE), fields=1), f"it claims {HUGE} items of 'k'; expected at most 2097152"),
     "a list past the end": (gguf(array("k", U64, 1000), fields=1), "the value of 'k' takes 8000 bytes"),
@@ -129,6 +129,7 @@ def test_a_long_list_is_not_decoded_before_it_is_asked_for(tmp_path):
         ({"llama.attention.key_length": 2**31}, "key_length of .* is 2147483648, but no side of its tensors is longer"),
         ({"llama.context_length": 2**32 - 1}, "context_length of .* is 4294967295, but positions go up to 2147483647"),
         ({"llama.rope.freq_base": "four"}, "makes no sense"),
+        ({"llama.rope.freq_base": 0.0}, "rope_theta is 0.0; expected a number > 0"),
         ({"llama.attention.head_count": 0}, "makes no sense"),
         ({"general.architecture": ["llama"]}, r"architecture of .* is the list \['llama'\]; expected .* kind str"),
         ({"split.count": "two"}, "split.count of .* is the str 'two'; expected a value of the kind int"),
@@ -142,6 +143,23 @@ def test_metadata(metadata, message, oracle, tmp_path):
     path = tmp_path / "model.gguf"
     write_gguf(path, oracle(), metadata=metadata)
     with pytest.raises(LoadError, match=message):
+        models.load(path)
+
+
+def test_rotary_factors_are_held_against_the_head_before_they_are_read(oracle, tmp_path, monkeypatch):
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(), tensors={"rope_freqs.weight": np.ones(4096, np.float32)})
+    monkeypatch.setattr(GGUFFile, "read", lambda *_: pytest.fail("read a tensor"))
+    with pytest.raises(LoadError, match=r"rope_freqs.weight of .* is \[4096\]; expected \[\d+\], one for each rotary"):
+        models.load(path)
+
+
+def test_a_merge_that_makes_no_token(oracle, tmp_path):
+    """The library behind it panics, which is no Exception."""
+    path = tmp_path / "model.gguf"
+    tokens = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.merges": ["a b"]}
+    write_gguf(path, oracle(), metadata={**tokens, "tokenizer.ggml.token_type": [1, 1]})
+    with pytest.raises(LoadError, match=r"the vocabulary and merges of .* do not fit"):
         models.load(path)
 
 

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specdec_jax import GenerateConfig, SamplingParams, draft_model, feature_head, generate, models
-from specdec_jax.training.distill import distil_head, distil_model
+from specdec_jax.training.distill import distil
 from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.loop import TrainConfig
 from specdec_jax.training.samples import DataError
@@ -27,10 +27,10 @@ HEAD = HeadConfig(draft_vocab_size=20, steps=2, storage="float32")
 def head(tiny_target, tmp_path_factory):
     folder = tmp_path_factory.mktemp("head")
     told: list[str] = []
-    made = distil_head(
+    made = distil(
         tiny_target,
         folder,
-        head=HEAD,
+        HEAD,
         text=TEXT,
         loss=LossConfig(),
         training=TRAINING,
@@ -79,10 +79,10 @@ def test_started_again_it_goes_on(head, tiny_target):
     folder, made, _ = head
     before = {path.name: path.read_bytes() for path in made.directory.iterdir()}
     told: list[str] = []
-    again = distil_head(
+    again = distil(
         tiny_target,
         folder,
-        head=HEAD,
+        HEAD,
         text=TEXT,
         loss=LossConfig(),
         training=TRAINING,
@@ -96,10 +96,10 @@ def test_started_again_it_goes_on(head, tiny_target):
 def test_a_head_that_goes_on_from_another(head, tiny_target, tmp_path):
     """It begins as good as the other ended, on the same text."""
     _, made, _ = head
-    again = distil_head(
+    again = distil(
         tiny_target,
         tmp_path,
-        head=dataclasses.replace(HEAD, start=str(made.directory), draft_vocab_size=7),
+        dataclasses.replace(HEAD, start=str(made.directory), draft_vocab_size=7),
         text=TEXT,
         loss=LossConfig(),
         training=dataclasses.replace(TRAINING, steps=1, warmup=1, learning_rate=1e-6),
@@ -107,10 +107,10 @@ def test_a_head_that_goes_on_from_another(head, tiny_target, tmp_path):
     assert again.best["loss"] == pytest.approx(made.best["loss"], rel=1e-3)
     assert models.load_head(again.directory).config == models.load_head(made.directory).config
     with pytest.raises(ValueError, match=r"nothing is no feature head; expected a directory with a drafter.json"):
-        distil_head(
+        distil(
             tiny_target,
             tmp_path / "b",
-            head=dataclasses.replace(HEAD, start="nothing"),
+            dataclasses.replace(HEAD, start="nothing"),
             text=TEXT,
             loss=LossConfig(),
             training=TRAINING,
@@ -120,7 +120,7 @@ def test_a_head_that_goes_on_from_another(head, tiny_target, tmp_path):
 def test_other_settings_are_another_run(head, tiny_target):
     folder, _, _ = head
     with pytest.raises(TrainingError, match=r"holds another run: loss.name was 'forward_kl' and is now 'hybrid'"):
-        distil_head(tiny_target, folder, head=HEAD, text=TEXT, loss=LossConfig("hybrid"), training=TRAINING)
+        distil(tiny_target, folder, HEAD, text=TEXT, loss=LossConfig("hybrid"), training=TRAINING)
 
 
 @pytest.mark.parametrize("storage", ["int8", "bfloat16", "float32"])
@@ -140,10 +140,10 @@ def test_how_a_head_is_stored(storage, head, tmp_path):
 
 @pytest.fixture(scope="module")
 def small(tiny_target, tmp_path_factory):
-    return distil_model(
+    return distil(
         tiny_target,
         tmp_path_factory.mktemp("small"),
-        model=ModelConfig(count=2, dtype="float32"),
+        ModelConfig(count=2, dtype="float32"),
         text=TEXT,
         loss=LossConfig("total_variation"),
         training=TRAINING,
@@ -181,10 +181,10 @@ def test_a_draft_model_is_trained_and_drafts(small, tiny_target):
 
 def test_a_draft_model_with_a_vocabulary_of_its_own(tiny_target, tmp_path):
     """It guesses these tokens alone, as any model does when its other logits are -inf, and the text is the target's."""
-    made = distil_model(
+    made = distil(
         tiny_target,
         tmp_path,
-        model=ModelConfig(count=2, dtype="float32", draft_vocab_size=9),
+        ModelConfig(count=2, dtype="float32", draft_vocab_size=9),
         text=TEXT,
         loss=LossConfig(),
         training=dataclasses.replace(TRAINING, steps=4, evaluate_every=4),
@@ -215,10 +215,10 @@ def test_fresh_texts(writer, tiny_target, tmp_path):
     training = dataclasses.replace(TRAINING, steps=20)
 
     def run(folder, tell=lambda what, share: None):
-        return distil_model(
+        return distil(
             tiny_target,
             folder,
-            model=ModelConfig(count=1, dtype="float32"),
+            ModelConfig(count=1, dtype="float32"),
             text=text,
             loss=LossConfig(),
             training=training,
@@ -243,7 +243,7 @@ def test_fresh_texts(writer, tiny_target, tmp_path):
 def test_a_head_writes_nothing_by_itself(tiny_target, tmp_path):
     text = dataclasses.replace(TEXT, fresh=0.5, fresh_from="student")
     with pytest.raises(ValueError, match="a feature head cannot write text without its target"):
-        distil_head(tiny_target, tmp_path, head=HEAD, text=text, loss=LossConfig(), training=TRAINING)
+        distil(tiny_target, tmp_path, HEAD, text=text, loss=LossConfig(), training=TRAINING)
 
 
 def test_files_of_texts_and_prompts(tiny_target, tmp_path):
@@ -252,20 +252,20 @@ def test_files_of_texts_and_prompts(tiny_target, tmp_path):
     prompts_file.write_text("".join(json.dumps({"prompt": f"w{5 + i % 20} w{6 + i}"}) + "\n" for i in range(20)))
     training = dataclasses.replace(TRAINING, steps=2, batch=2, evaluate_every=2)
     for file in (texts_file, prompts_file):
-        made = distil_head(
+        made = distil(
             tiny_target,
             tmp_path / file.stem,
-            head=HEAD,
+            HEAD,
             text=dataclasses.replace(TEXT, file=file),
             loss=LossConfig(),
             training=training,
         )
         assert made.log[-1]["step"] == 2
     with pytest.raises(DataError, match=r"cannot read .*missing.jsonl"):
-        distil_head(
+        distil(
             tiny_target,
             tmp_path / "missing",
-            head=HEAD,
+            HEAD,
             text=dataclasses.replace(TEXT, file=tmp_path / "missing.jsonl"),
             loss=LossConfig(),
             training=training,
