@@ -18,8 +18,10 @@ from .errors import LoadError
 from .huggingface import read_json
 from .language_model import init_params
 from .registry import CONFIGS, family_of_config
+from .save import write_tokenizer
 from .sizes import check_numbers
 from .stack import Layout, resolve
+from .tokenizer import Tokenizer
 from .weights import is_stacked
 
 SETTINGS = "specdec.json"
@@ -37,8 +39,10 @@ class Checkpoint(NamedTuple):
     """How its layers are held."""
 
 
-def save_checkpoint(directory: str | os.PathLike[str], config: DecoderConfig, params: PyTree) -> None:
-    """Write parameters as they are, in their layout, dtype and shards.
+def save_checkpoint(
+    directory: str | os.PathLike[str], config: DecoderConfig, params: PyTree, *, tokenizer: Tokenizer | None = None
+) -> None:
+    """Write parameters as they are, in their layout, dtype and shards, and the tokenizer beside them if one is given.
 
     Raises:
         FileExistsError: the directory is not empty.
@@ -53,6 +57,8 @@ def save_checkpoint(directory: str | os.PathLike[str], config: DecoderConfig, pa
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(directory / _PARAMS, params)
     assert dataclasses.is_dataclass(config)
+    if tokenizer is not None:
+        write_tokenizer(directory, tokenizer)
     settings = {
         "config": type(config).__name__,
         "fields": dataclasses.asdict(config),

@@ -65,7 +65,7 @@ def save(
         _write_json(beside / "config.json", raw)
         _write_tensors(beside, tensors_of(family.spec(config), params), shard_bytes)
         if tokenizer is not None:
-            _write_tokenizer(beside, tokenizer)
+            write_tokenizer(beside, tokenizer)
         if also is not None:
             also(beside)
         if directory.exists():
@@ -86,7 +86,8 @@ def _tokens(tokenizer: Tokenizer | None) -> dict[str, Any]:
     }
 
 
-def _write_tokenizer(directory: Path, tokenizer: Tokenizer) -> None:
+def write_tokenizer(directory: Path, tokenizer: Tokenizer) -> None:
+    """tokenizer.json, and beside it the chat template and the special tokens."""
     tokenizer.backend.save(str(directory / "tokenizer.json"))
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer.template_names}
     if tokenizer.chat_template is not None:

@@ -1,9 +1,12 @@
 """``specdec``: thin subcommands over the library. Each lives in its own module and is imported when it is asked for."""
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 COMMANDS = {
@@ -39,7 +42,8 @@ def main(args: Sequence[str] | None = None) -> int:
     _keep_compiled_programs()
     command = importlib.import_module(f".{name}", __name__)
     try:
-        return command.main(args[1:])
+        with _terminable():
+            return command.main(args[1:])
     except (UserError, LoadError) as error:
         print(f"specdec {name}: {error}", file=sys.stderr)
         return 2
@@ -48,6 +52,19 @@ def main(args: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a command as an exception, so that what it was writing beside its output is cleaned up."""
+    if threading.current_thread() is not threading.main_thread():  # only there can it be asked for
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _keep_compiled_programs() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from ..models import load, resolve, save
+from ..models import load, resolve, save, save_checkpoint
 from ..models.huggingface import special_ids
 from . import UserError
 from .options import parse
@@ -30,7 +30,7 @@ _COPIED = (
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Write a model as a Hugging Face directory: config.json, safetensors, and its tokenizer.
+    """Write a model as a Hugging Face directory (config.json, safetensors, and its tokenizer) or an orbax checkpoint.
 
     transformers loads the directory with the same logits, and so does specdec.
     """
@@ -39,6 +39,8 @@ class Options:
     """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, or smollm2-135m."""
     destination: Positional[Annotated[Path, arg(metavar="DEST")]]
     """The directory to write; it must be empty or not exist."""
+    format: Literal["huggingface", "orbax"] = "huggingface"
+    """What to write: a directory that transformers loads, or a checkpoint that is restored straight into shards."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the weights in the files. float32 loses nothing, whatever the source."""
 
@@ -63,6 +65,9 @@ def main(args: Sequence[str]) -> int:
     if loaded.tokenizer is not None:  # it knows the others, from several files
         ids = {key: ids[key] for key in ids if key == "pad_token_id"}
     try:
+        if options.format == "orbax":
+            save_checkpoint(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer)
+            return 0
         save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
     except (ValueError, OSError) as error:
         raise UserError(f"cannot write {destination}: {error}") from error

@@ -1,7 +1,9 @@
 """``specdec convert``: what it writes loads again, bit for bit, with its tokenizer, and it destroys nothing."""
 
 import json
+import os
 import shutil
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,24 @@ def test_a_directory_becomes_another(dtype, tiny, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "empty" / name).read_bytes() == (tiny / name).read_bytes()
     assert json.loads((tmp_path / "empty" / "config.json").read_text())["dtype"] == dtype
+
+
+def test_a_directory_becomes_a_checkpoint_and_a_directory_again(tiny, tmp_path):
+    """Bit for bit, with its tokenizer."""
+    assert main(["convert", str(tiny), str(tmp_path / "checkpoint"), "--format", "orbax"]) == 0
+    assert main(["convert", str(tmp_path / "checkpoint"), str(tmp_path / "again")]) == 0
+    want = models.load(tiny, dtype=jnp.float32)
+    for place in ("checkpoint", "again"):
+        got = models.load(tmp_path / place, dtype=jnp.float32)
+        assert got.config == want.config
+        assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), got.params, want.params)))
+        assert got.tokenizer is not None
+        assert want.tokenizer is not None
+        assert got.tokenizer.encode_chat([{"role": "user", "content": "the cat"}]) == want.tokenizer.encode_chat(
+            [{"role": "user", "content": "the cat"}]
+        )
+        assert got.tokenizer.eos_ids == want.tokenizer.eos_ids
+    assert main(["convert", str(tiny), str(tmp_path / "again"), "--format", "orbax"]) == 2
 
 
 @pytest.mark.parametrize("layers", ["stacked", "unrolled"])
@@ -93,6 +113,18 @@ def test_a_link_to_an_empty_directory(tiny, tmp_path):
     assert main(["convert", str(tiny), str(tmp_path / "link")]) == 0
     assert (tmp_path / "link").is_symlink()
     assert models.load(tmp_path / "disk").config == models.load(tiny).config
+
+
+def test_a_command_that_is_terminated_leaves_nothing(tiny, tmp_path, monkeypatch):
+    def writing(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("specdec_jax.models.save.write_tokenizer", writing)
+    with pytest.raises(SystemExit, match="143"):
+        main(["convert", str(tiny), str(tmp_path / "out")])
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_occupied_directory(tiny, tmp_path, capsys):

@@ -77,7 +77,13 @@ def write_metadata(path: Path, metadata: dict[str, Any], architecture: str = "ll
 
 def _add(writer: gguf.GGUFWriter, metadata: dict[str, Any]) -> None:
     for key, value in metadata.items():
-        add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, list: writer.add_array}
+        add = {
+            str: writer.add_string,
+            bool: writer.add_bool,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+            list: writer.add_array,
+        }
         add[type(value)](key, value)
 
 
