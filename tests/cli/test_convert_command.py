@@ -120,7 +120,7 @@ def test_a_command_that_is_terminated_leaves_nothing(tiny, tmp_path, monkeypatch
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("specdec_jax.models.save.write_tokenizer", writing)
+    monkeypatch.setitem(models.save.__globals__, "write_tokenizer", writing)
     with pytest.raises(SystemExit, match="143"):
         main(["convert", str(tiny), str(tmp_path / "out")])
     assert list(tmp_path.iterdir()) == []
