@@ -15,6 +15,7 @@ from specdec_jax import (
     SamplingParams,
     draft_model,
     early_exit,
+    feature_head,
     generate,
     init,
     models,
@@ -54,10 +55,10 @@ def inputs(stacked):
 def coupled(stacked, inputs):
     """Coupled text at a temperature, or at one for each of several copies of the prompts."""
 
-    @partial(brisk, static_argnames=("drafter", "temperatures", "K"))
-    def answer(params, drafter, drafter_params, prompts, prompt_lengths, temperatures, K):
+    @partial(brisk, static_argnames=("model", "drafter", "temperatures", "K"))
+    def answer(model, params, drafter, drafter_params, prompts, prompt_lengths, temperatures, K):
         return generate(
-            stacked.model,
+            model,
             params,
             drafter,
             drafter_params,
@@ -69,9 +70,9 @@ def coupled(stacked, inputs):
             max_new_tokens=NEW,
         )
 
-    def say(drafter, drafter_params, *temperatures, K=1):
+    def say(drafter, drafter_params, *temperatures, K=1, model=stacked.model):
         copies = (np.concatenate([part] * len(temperatures)) for part in inputs)
-        return answer(stacked.params, drafter, drafter_params, *copies, temperatures, K)
+        return answer(model, stacked.params, drafter, drafter_params, *copies, temperatures, K)
 
     return say
 
@@ -156,3 +157,16 @@ def test_coupled_text_with_its_own_first_layers(stacked, coupled, alone):
     out = coupled(early_exit(stacked.variant(depth=24)), stacked.params, 0.8, K=3)
     np.testing.assert_array_equal(out.tokens, alone[1])
     assert 0 < out.summary()["acceptance_rate"] < 1
+
+
+def test_coupled_text_with_the_shipped_head(stacked, coupled, alone):
+    """Found by its name; its files are small, and it guesses more than a little."""
+    place = models.find_head("smollm2-135m-head")
+    assert place is not None
+    assert sum(path.stat().st_size for path in place.iterdir()) < 20e6
+    head = models.load_head(place)
+    model, params = models.head_for(head, stacked)
+    seeing = stacked.variant(hidden_layers=head.config.hidden_layers)
+    out = coupled(feature_head(model), params, 0.8, K=3, model=seeing)
+    np.testing.assert_array_equal(out.tokens, alone[1])
+    assert out.summary()["accepted_at"][0] > 0.15
