@@ -23,12 +23,11 @@ TRAINING = TrainConfig(steps=30, batch=4, learning_rate=3e-3, warmup=3, evaluate
 HEAD = HeadConfig(draft_vocab_size=20, steps=2, storage="float32")
 
 
-@pytest.fixture(scope="module")
-def head(tiny_target, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("head")
+def trained_head(target, folder):
+    """The run that these tests share, and what it told."""
     told: list[str] = []
     made = distil(
-        tiny_target,
+        target,
         folder,
         HEAD,
         text=TEXT,
@@ -36,6 +35,13 @@ def head(tiny_target, tmp_path_factory):
         training=TRAINING,
         tell=lambda what, share: told.append(what),
     )
+    return made, told
+
+
+@pytest.fixture(scope="module")
+def head(tiny_target, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("head")
+    made, told = trained_head(tiny_target, folder)
     return folder, made, told
 
 
@@ -78,16 +84,7 @@ def test_started_again_it_goes_on(head, tiny_target):
     """Nothing is written or trained twice, and the drafter's files are the same."""
     folder, made, _ = head
     before = {path.name: path.read_bytes() for path in made.directory.iterdir()}
-    told: list[str] = []
-    again = distil(
-        tiny_target,
-        folder,
-        HEAD,
-        text=TEXT,
-        loss=LossConfig(),
-        training=TRAINING,
-        tell=lambda what, share: told.append(what),
-    )
+    again, told = trained_head(tiny_target, folder)
     assert again.log == made.log
     assert not any(what.startswith(("training", "held out", "the target reads")) for what in told)
     assert {path.name: path.read_bytes() for path in made.directory.iterdir()} == before
