@@ -35,5 +35,7 @@ class Family(NamedTuple):
     """The file's tensors under Hugging Face's names, and in its order of rows."""
     spec: Callable[[Any], Spec]
     """The parameters, and the tensors of Hugging Face's files that they are made of."""
+    spec_of_gguf: Callable[[Any], Spec] | None = None
+    """The same for GGUF files, for a family whose tensors have another shape there."""
     tensors_from_hf: Callable[[Tensors], Tensors] = lambda tensors: tensors
     """The directory's tensors under the names of ``spec``, for a family whose files name them in several ways."""

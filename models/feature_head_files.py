@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -120,9 +120,9 @@ def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float
     check_tensors(tensors, expected, scales)
 
     def value(name: str) -> Array:
-        array = tensors.read(name)
+        array = _whole(tensors, name)
         if array.dtype == np.int8:
-            scale = tensors.read(name + _SCALE) if name + _SCALE in scales else np.zeros(0, np.float32)
+            scale = _whole(tensors, name + _SCALE) if name + _SCALE in scales else np.zeros(0, np.float32)
             if scale.shape != array.shape[:-1]:
                 raise LoadError(
                     f"{directory / _WEIGHTS} has {name} in int8 without a scale for each row; write it again"
@@ -132,7 +132,7 @@ def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float
             raise LoadError(f"{name} of {directory / _WEIGHTS} is not finite; expected numbers, so write it again")
         return jnp.asarray(array, dtype)
 
-    ids = tensors.read(_IDS)
+    ids = _whole(tensors, _IDS)
     if ids.dtype != np.int32 or ids[0] < 0 or ids[-1] >= config.layer.vocab_size or (np.diff(ids) <= 0).any():
         raise LoadError(
             f"{_IDS} of {directory / _WEIGHTS} are no ascending token ids below {config.layer.vocab_size}; write it "
@@ -228,8 +228,13 @@ def _tensors(path: Path) -> Tensors:
     with open_safetensors(path) as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (no mapping)
 
-    def read(name: str) -> np.ndarray:
+    def blocks(name: str) -> Iterator[np.ndarray]:
         with open_safetensors(path) as file:
-            return file.get_tensor(name)
+            yield file.get_tensor(name)
 
-    return Tensors(str(path), shapes, read, lambda name: [read(name)])
+    return Tensors(str(path), shapes, blocks)
+
+
+def _whole(tensors: Tensors, name: str) -> np.ndarray:
+    (array,) = tensors.blocks(name)
+    return array

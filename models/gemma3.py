@@ -1,7 +1,6 @@
 """Gemma 3, its text: norms on both sides of each block, windowed layers with a RoPE of their own among global ones."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from .errors import LoadError
 from .family import Build, Family
 from .gated import heads_of
 from .gguf_file import GGUFFile
-from .gguf_weights import LAYER, Metadata
+from .gguf_weights import AS_IT_IS, LAYER, Mend, Metadata
 from .gguf_weights import tensors_from_gguf as renamed_tensors
 from .layers import Embedding, Linear, OffsetRMSNorm
 from .leaves import Spec, around, gated_layer, head_norms, same
@@ -241,11 +240,13 @@ def config_from_gguf(file: GGUFFile) -> Gemma3Config:
 
 
 def tensors_from_gguf(file: GGUFFile, config: Gemma3Config) -> Tensors:
-    def fix(name: str) -> Callable[[np.ndarray], np.ndarray] | None:
-        # A file holds what norms multiply by, which is 1 more than the weight.
-        return (lambda array: array - np.float32(1)) if name.endswith("norm.weight") else None
+    # A file holds what norms multiply by, which is 1 more than the weight.
+    less = Mend(lambda rows: rows - np.float32(1))
 
-    return renamed_tensors(file, spec(config), layer=_GGUF_LAYER, fix=fix)
+    def mend(name: str) -> Mend:
+        return less if name.endswith("norm.weight") else AS_IT_IS
+
+    return renamed_tensors(file, spec(config), layer=_GGUF_LAYER, mend=mend)
 
 
 GEMMA3 = Family(

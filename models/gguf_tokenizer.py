@@ -16,7 +16,8 @@ from .tokenizer import Tokenizer
 # Texts of control tokens that end an assistant's turn or its text, for files that name only one end token.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>")
 # Of some families by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
-_MORE_ENDS = dict.fromkeys(("qwen2", "qwen3", "phi3", "gpt2"), ("<|endoftext|>",))
+_MORE_ENDS = dict.fromkeys(("qwen2", "qwen3", "gpt2"), ("<|endoftext|>",))
+_MORE_ENDS["phi3"] = ("<|endoftext|>", "<|assistant|>")  # those of Phi-3-mini-4k-instruct's generation_config.json
 
 
 class _Way(NamedTuple):

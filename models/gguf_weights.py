@@ -1,7 +1,7 @@
 """What the GGUF files of several families say in the same way."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -107,14 +107,25 @@ class Metadata:
         return "output.weight" not in self.file.tensors
 
 
+class Mend(NamedTuple):
+    """What has to be done to the values of a tensor."""
+
+    values: Callable[[np.ndarray], np.ndarray]
+    """From some rows as the file has them to the same rows as Hugging Face's files have them."""
+    rows: int = 1
+    """They come so many at a time, or a multiple of it."""
+
+
+AS_IT_IS = Mend(lambda rows: rows)
+
+
 def tensors_from_gguf(
     file: GGUFFile,
     spec: Spec,
     *,
     top: Mapping[str, str] = TOP,
     layer: Mapping[str, str] = LAYER,
-    fix: Callable[[str], Callable[[np.ndarray], np.ndarray] | None] = lambda name: None,
-    flipped: Callable[[str], bool] = lambda name: False,
+    mend: Callable[[str], Mend] = lambda name: AS_IT_IS,
 ) -> Tensors:
     """A file's tensors under Hugging Face's names.
 
@@ -123,9 +134,7 @@ def tensors_from_gguf(
         spec: what the model needs.
         top: names in the file by Hugging Face's, without their kind.
         layer: the same for the names below a layer's index.
-        fix: for a tensor by Hugging Face's name, what makes of the file's values those of Hugging Face's files; None
-            where they are the same.
-        flipped: whether the tensor is stored the other way round.
+        mend: for a tensor by Hugging Face's name, what makes its values those of Hugging Face's files.
     """
     to_gguf: dict[str, str] = {}
     for leaf in spec.top:
@@ -136,26 +145,15 @@ def tensors_from_gguf(
             to_gguf |= {spec.name(part, index): f"blk.{index}.{there}" for index in range(spec.num_layers)}
     known = {*to_gguf.values(), ROPE_FACTORS}
 
-    def shape(name: str, there: str) -> tuple[int, ...]:
-        found = file.shape(there)
-        return found[::-1] if flipped(name) else found
-
-    shapes = {name: shape(name, there) for name, there in to_gguf.items() if there in file.tensors}
+    shapes = {name: file.shape(there) for name, there in to_gguf.items() if there in file.tensors}
     shapes |= {name: file.shape(name) for name in file.tensors if name not in known}
 
-    def read(name: str) -> np.ndarray:
-        array, mend = file.read(to_gguf[name]), fix(name)
-        array = array if mend is None else mend(array)
-        return array.T if flipped(name) else array
-
     def blocks(name: str) -> Iterator[np.ndarray]:
-        if flipped(name) or fix(name) is not None:
-            yield read(name)
-        else:
-            for rows in row_blocks(shapes[name]):
-                yield file.read(to_gguf[name], rows)
+        mended = mend(name)
+        for rows in row_blocks(shapes[name], mended.rows):
+            yield mended.values(file.read(to_gguf[name], rows))
 
-    return Tensors(str(file.path), shapes, read, blocks)
+    return Tensors(str(file.path), shapes, blocks)
 
 
 def _moved(name: str, names: Mapping[str, str]) -> str:
@@ -163,7 +161,12 @@ def _moved(name: str, names: Mapping[str, str]) -> str:
     return f"{names[stem]}.{kind}"
 
 
-def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
-    """llama.cpp turns neighbouring rows as a pair; here, as in Hugging Face's files, row i pairs with i + H / 2."""
-    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(rows.shape)
+def half_split(size: int) -> Mend:
+    """llama.cpp turns neighbouring rows of a head of ``size`` rows as a pair; here, as in Hugging Face's files, row i
+    pairs with i + size / 2."""
+
+    def split(rows: np.ndarray) -> np.ndarray:
+        pairs = rows.reshape(-1, size // 2, 2, *rows.shape[1:])
+        return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+    return Mend(split, rows=size)

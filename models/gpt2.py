@@ -1,6 +1,7 @@
 """GPT-2: learned positions, norms with a mean and a bias, biases everywhere, a plain feed-forward layer."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from flax import nnx
@@ -13,7 +14,7 @@ from .gguf_file import GGUFFile
 from .gguf_weights import Metadata
 from .gguf_weights import tensors_from_gguf as renamed_tensors
 from .layers import LayerNorm, Linear, PositionedEmbedding
-from .leaves import Heads, Leaf, Spec, same, transpose_stored, transposed
+from .leaves import Heads, Leaf, Spec, joined, same, transposed
 from .stack import make_layers
 from .weights import Tensors, renamed
 
@@ -31,7 +32,6 @@ _GGUF_LAYER = {
     "mlp.c_fc": "ffn_up",
     "mlp.c_proj": "ffn_down",
 }
-_CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 # Causal masks that old checkpoints store.
 _BUFFERS = (".attn.bias", ".attn.masked_bias")
 
@@ -98,8 +98,32 @@ def build(config: GPT2Config, build: Build) -> Decoder:
 
 
 def spec(config: GPT2Config) -> Spec:
-    D, F, V = config.width, config.mlp_width, config.vocab_size
+    """Of Hugging Face's files, where this family alone stores the weights of layers [in, out]."""
+    D, N, H = config.width, config.num_heads, config.head_size
+    qkv = Leaf(
+        ("attention", "qkv", "weight"),
+        (N, 3, H, D),
+        {"attn.c_attn.weight": (D, 3 * D)},
+        lambda array: [[array.transpose(3, 1, 0, 2)]],
+    )
+    return _spec(config, qkv, transposed)
+
+
+def spec_of_gguf(config: GPT2Config) -> Spec:
+    """Of GGUF files, where they are [out, in]."""
+    return _spec(
+        config, _qkv(config, "weight", (config.width,)), lambda path, name, shape: same(path, name, shape[::-1])
+    )
+
+
+def _qkv(config: GPT2Config, kind: str, rest: tuple[int, ...]) -> Leaf:
     heads = Heads(config.num_heads, config.num_heads, config.head_size)
+    return joined(heads.leaf(f"attention.qkv.{kind}", "qkv", rest), f"attn.c_attn.{kind}")
+
+
+def _spec(config: GPT2Config, qkv: Leaf, weight: Callable[[str, str, tuple[int, int]], Leaf]) -> Spec:
+    """``weight(path, name, [in, out])`` is a weight as the files store it."""
+    D, F, V = config.width, config.mlp_width, config.vocab_size
     top = [
         same("embedding.weight", "transformer.wte.weight", (V, D)),
         same("embedding.positions", "transformer.wpe.weight", (config.max_positions, D)),
@@ -109,14 +133,14 @@ def spec(config: GPT2Config) -> Spec:
         top.append(same("head.weight", "lm_head.weight", (V, D)))
     layer = [
         *_pair("attention_norm", "ln_1", D),
-        transpose_stored(heads.fused("attention.qkv.weight", "attn.c_attn.weight", (D,))),
-        heads.fused("attention.qkv.bias", "attn.c_attn.bias", ()),
-        transposed("attention.out.weight", "attn.c_proj.weight", (D, D)),
+        qkv,
+        _qkv(config, "bias", ()),
+        weight("attention.out.weight", "attn.c_proj.weight", (D, D)),
         same("attention.out.bias", "attn.c_proj.bias", (D,)),
         *_pair("mlp_norm", "ln_2", D),
-        transposed("mlp.up.weight", "mlp.c_fc.weight", (D, F)),
+        weight("mlp.up.weight", "mlp.c_fc.weight", (D, F)),
         same("mlp.up.bias", "mlp.c_fc.bias", (F,)),
-        transposed("mlp.down.weight", "mlp.c_proj.weight", (F, D)),
+        weight("mlp.down.weight", "mlp.c_proj.weight", (F, D)),
         same("mlp.down.bias", "mlp.c_proj.bias", (D,)),
     ]
     return Spec(top, layer, "transformer.h.{}.", config.num_layers)
@@ -182,10 +206,7 @@ def config_from_gguf(file: GGUFFile) -> GPT2Config:
 
 
 def tensors_from_gguf(file: GGUFFile, config: GPT2Config) -> Tensors:
-    # There, unlike in Hugging Face's files of this family, weights are [out, in].
-    return renamed_tensors(
-        file, spec(config), top=_GGUF_TOP, layer=_GGUF_LAYER, flipped=lambda name: name.endswith(_CONV1D)
-    )
+    return renamed_tensors(file, spec_of_gguf(config), top=_GGUF_TOP, layer=_GGUF_LAYER)
 
 
 GPT2 = Family(
@@ -196,5 +217,6 @@ GPT2 = Family(
     config_from_gguf=config_from_gguf,
     tensors_from_gguf=tensors_from_gguf,
     spec=spec,
+    spec_of_gguf=spec_of_gguf,
     tensors_from_hf=tensors_from_hf,
 )

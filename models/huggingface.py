@@ -58,16 +58,12 @@ def tensors_from_directory(directory: Path) -> Tensors:
                     )
                 file_of[name], shapes[name] = path, tuple(view.get_shape())
 
-    def read(name: str) -> np.ndarray:
-        with open_safetensors(file_of[name]) as file:
-            return file.get_tensor(name)
-
     def blocks(name: str) -> Iterator[np.ndarray]:
         for rows in row_blocks(shapes[name]):
             with open_safetensors(file_of[name]) as file:  # anew, which lets go of the pages read before
                 yield file.get_slice(name)[rows]
 
-    return Tensors(str(directory), shapes, read, blocks)
+    return Tensors(str(directory), shapes, blocks)
 
 
 def _safetensors(directory: Path) -> list[Path]:

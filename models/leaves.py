@@ -1,7 +1,8 @@
 """Where each parameter stands in Hugging Face's files, said once for reading and for writing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,20 +14,13 @@ class Leaf(NamedTuple):
 
     path: tuple[str, ...]
     """In the tree of parameters."""
+    shape: Shape
+    """Of the parameter."""
     parts: Mapping[str, Shape]
     """The tensors it is made of, by their names in a file (below the layer's prefix), with their shapes there."""
-    join: Callable[[list[np.ndarray]], np.ndarray]
-    """From these tensors, in this order, to the parameter."""
-    split: Callable[[np.ndarray], list[np.ndarray]]
-    """And back."""
-    layout: Literal["as stored", "stacked", "joined"] = "joined"
-    """``as stored``: it is its one tensor. ``stacked``: its tensors one after the other along a new first axis. Both
-    can be read some rows at a time."""
-
-    def shape(self) -> Shape | None:
-        """Of the parameter, None for one that has to be joined."""
-        first = next(iter(self.parts.values()))
-        return {"as stored": first, "stacked": (len(self.parts), *first), "joined": None}[self.layout]
+    places: Callable[[np.ndarray], list[list[np.ndarray]]]
+    """Where each tensor lies in the parameter: views of it, whose rows one after the other are the tensor's rows. What
+    is one axis of a tensor's row may be several of a view's."""
 
 
 class Spec(NamedTuple):
@@ -53,17 +47,27 @@ class Spec(NamedTuple):
 
 def same(path: str, name: str, shape: Shape) -> Leaf:
     """A parameter that is stored as it is; ``path`` has dots between its parts."""
-    return Leaf(tuple(path.split(".")), {name: shape}, lambda arrays: arrays[0], lambda array: [array], "as stored")
+    return Leaf(tuple(path.split(".")), shape, {name: shape}, lambda array: [[array]])
 
 
 def transposed(path: str, name: str, shape: Shape) -> Leaf:
     """A weight stored [in, out] in ``shape``."""
-    return Leaf(tuple(path.split(".")), {name: shape}, lambda arrays: arrays[0].T, lambda array: [array.T])
+    return Leaf(tuple(path.split(".")), shape[::-1], {name: shape}, lambda array: [[array.T]])
 
 
 def stacked(path: str, names: Sequence[str], shape: Shape) -> Leaf:
     """Tensors of one shape side by side, such as gate and up."""
-    return Leaf(tuple(path.split(".")), dict.fromkeys(names, shape), np.stack, list, "stacked")
+    shapes = dict.fromkeys(names, shape)
+    return Leaf(tuple(path.split(".")), (len(names), *shape), shapes, lambda array: [[part] for part in array])
+
+
+def joined(leaf: Leaf, name: str) -> Leaf:
+    """The same parameter, of which all tensors are stored below each other in one."""
+    rows = sum(shape[0] for shape in leaf.parts.values())
+    (rest,) = {shape[1:] for shape in leaf.parts.values()}
+    return leaf._replace(
+        parts={name: (rows, *rest)}, places=lambda array: [list(chain.from_iterable(leaf.places(array)))]
+    )
 
 
 class Heads(NamedTuple):
@@ -73,43 +77,17 @@ class Heads(NamedTuple):
     groups: int
     size: int
 
-    def join(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """From q [N * H, ...], k and v [G * H, ...] to [G, R + 2, H, ...]."""
-        return np.concatenate([a.reshape(self.groups, -1, self.size, *a.shape[1:]) for a in arrays], axis=1)
+    def leaf(self, path: str, names: Sequence[str], rest: Shape) -> Leaf:
+        """q [N * H, ...], k and v [G * H, ...] as tensors of their own, in a parameter [G, R + 2, H, ...]."""
+        R = self.queries // self.groups
+        rows = (self.queries * self.size, self.groups * self.size, self.groups * self.size)
+        parts = {name: (count, *rest) for name, count in zip(names, rows, strict=True)}
 
-    def split(self, array: np.ndarray) -> list[np.ndarray]:
-        """And back."""
-        parts = array[:, :-2], array[:, -2], array[:, -1]
-        return [part.reshape(-1, *array.shape[3:]) for part in parts]
+        def places(array: np.ndarray) -> list[list[np.ndarray]]:
+            heads = [slice(R), slice(R, R + 1), slice(R + 1, R + 2)]
+            return [[group[part].reshape(-1, *rest) for group in array] for part in heads]
 
-    def rows(self) -> tuple[int, int, int]:
-        """Rows of q, k and v."""
-        return self.queries * self.size, self.groups * self.size, self.groups * self.size
-
-    def separate(self, path: str, names: Sequence[str], rest: Shape) -> Leaf:
-        """q, k and v as tensors of their own, each [rows, *rest]."""
-        parts = {name: (rows, *rest) for name, rows in zip(names, self.rows(), strict=True)}
-        return Leaf(tuple(path.split(".")), parts, self.join, self.split)
-
-    def fused(self, path: str, name: str, rest: Shape) -> Leaf:
-        """q, k and v below each other in one tensor [rows, *rest]."""
-        q, k, v = self.rows()
-        return Leaf(
-            tuple(path.split(".")),
-            {name: (q + k + v, *rest)},
-            lambda arrays: self.join(np.split(arrays[0], (q, q + k))),
-            lambda array: [np.concatenate(self.split(array))],
-        )
-
-
-def transpose_stored(leaf: Leaf) -> Leaf:
-    """The same leaf of tensors that are stored the other way round."""
-    return leaf._replace(
-        layout="joined",
-        parts={name: shape[::-1] for name, shape in leaf.parts.items()},
-        join=lambda arrays: leaf.join([array.T for array in arrays]),
-        split=lambda array: [part.T for part in leaf.split(array)],
-    )
+        return Leaf(tuple(path.split(".")), (self.groups, R + 2, self.size, *rest), parts, places)
 
 
 def gated_layer(heads: Heads, width: int, inner: int, *, qkv_bias: bool, out_bias: bool, mlp_bias: bool) -> list[Leaf]:
@@ -117,7 +95,7 @@ def gated_layer(heads: Heads, width: int, inner: int, *, qkv_bias: bool, out_bia
     attention, mlp, out = [], [], []
     for kind, rest, wanted in (("weight", (width,), True), ("bias", (), qkv_bias)):
         names = [f"self_attn.{part}_proj.{kind}" for part in "qkv"]
-        attention += [heads.separate(f"attention.qkv.{kind}", names, rest)] * wanted
+        attention += [heads.leaf(f"attention.qkv.{kind}", names, rest)] * wanted
     for kind, rest, wanted in (("weight", (heads.queries * heads.size,), True), ("bias", (), out_bias)):
         out += [same(f"attention.out.{kind}", f"self_attn.o_proj.{kind}", (width, *rest))] * wanted
     for kind, wanted in (("weight", True), ("bias", mlp_bias)):

@@ -1,11 +1,7 @@
 """The Llama family: Llama 1 to 3, SmolLM, TinyLlama and their like."""
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from . import hf_config
 from .config import RotaryConfig, check_factors, check_window
@@ -13,7 +9,7 @@ from .decoder import Decoder, Kind
 from .family import Build, Family
 from .gated import gated_decoder, gated_spec
 from .gguf_file import GGUFFile
-from .gguf_weights import Metadata, half_split
+from .gguf_weights import AS_IT_IS, Mend, Metadata, half_split
 from .gguf_weights import tensors_from_gguf as renamed_tensors
 from .leaves import Spec
 from .rope import Rope
@@ -101,14 +97,12 @@ def config_from_gguf(file: GGUFFile) -> LlamaConfig:
 
 
 def tensors_from_gguf(file: GGUFFile, config: LlamaConfig) -> Tensors:
-    def fix(name: str) -> Callable[[np.ndarray], np.ndarray] | None:
-        if ".q_proj." in name:
-            return partial(half_split, heads=config.num_heads)
-        if ".k_proj." in name:
-            return partial(half_split, heads=config.num_kv_heads)
-        return None
+    turned = half_split(config.head_size)
 
-    return renamed_tensors(file, spec(config), fix=fix)
+    def mend(name: str) -> Mend:
+        return turned if ".q_proj." in name or ".k_proj." in name else AS_IT_IS
+
+    return renamed_tensors(file, spec(config), mend=mend)
 
 
 LLAMA = Family(

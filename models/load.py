@@ -21,6 +21,7 @@ from .gguf_file import GGUFFile
 from .gguf_tokenizer import tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
 from .language_model import default_dtype, model_from_config
+from .leaves import Spec
 from .names import resolve as place_of
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, family_of
 from .sizes import check_numbers, check_sizes
@@ -74,8 +75,7 @@ def load(
     config = contents.config
     tokens = _num_tokens(contents.tokenizer, config, path)
     variant = partial(model_from_config, config, dtype=dtype, layers=layers, num_tokens=tokens)
-    spec = contents.family.spec(config)
-    params = assemble(spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
+    params = assemble(contents.spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
     return Loaded(variant(hidden_layers=hidden_layers), params, contents.tokenizer, config, variant, name)
 
 
@@ -111,8 +111,8 @@ def _num_tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) 
 class _Contents(NamedTuple):
     """What a file or directory holds, before its tensors are read."""
 
-    family: Family
     config: DecoderConfig
+    spec: Spec
     tensors: Tensors
     tokenizer: Tokenizer | None
 
@@ -126,7 +126,8 @@ def _gguf(path: Path) -> _Contents:
         config = family.config_from_gguf(file)
         check_numbers(config, path)
         tokenizer = tokenizer_from_gguf(file)
-    return _Contents(family, config, family.tensors_from_gguf(file, config), tokenizer)
+    spec = (family.spec_of_gguf or family.spec)(config)
+    return _Contents(config, spec, family.tensors_from_gguf(file, config), tokenizer)
 
 
 def _directory(path: Path) -> _Contents:
@@ -140,7 +141,7 @@ def _directory(path: Path) -> _Contents:
         config = family.config_from_hf(raw)
         check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
-    return _Contents(family, config, family.tensors_from_hf(tensors), tokenizer)
+    return _Contents(config, family.spec(config), family.tensors_from_hf(tensors), tokenizer)
 
 
 def config_from_json(path: str | os.PathLike[str]) -> DecoderConfig:

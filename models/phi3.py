@@ -12,7 +12,7 @@ from .gated import gated_decoder, heads_of
 from .gguf_file import GGUFFile
 from .gguf_weights import LAYER, Metadata
 from .gguf_weights import tensors_from_gguf as renamed_tensors
-from .leaves import Leaf, Spec, around, pre_norms, same
+from .leaves import Spec, around, joined, pre_norms, same, stacked
 from .rope import Rope
 from .weights import Tensors
 
@@ -44,17 +44,11 @@ def build(config: Phi3Config, build: Build) -> Decoder:
 
 def spec(config: Phi3Config) -> Spec:
     D, F = config.width, config.mlp_width
-    gate_up = Leaf(
-        ("mlp", "gate_up", "weight"),
-        {"mlp.gate_up_proj.weight": (2 * F, D)},
-        lambda arrays: arrays[0].reshape(2, F, D),
-        lambda array: [array.reshape(2 * F, D)],
-    )
     layer = [
         *pre_norms(D),
-        heads_of(config).fused("attention.qkv.weight", "self_attn.qkv_proj.weight", (D,)),
+        joined(heads_of(config).leaf("attention.qkv.weight", "qkv", (D,)), "self_attn.qkv_proj.weight"),
         same("attention.out.weight", "self_attn.o_proj.weight", (D, config.num_heads * config.head_size)),
-        gate_up,
+        joined(stacked("mlp.gate_up.weight", ("gate", "up"), (F, D)), "mlp.gate_up_proj.weight"),
         same("mlp.down.weight", "mlp.down_proj.weight", (D, F)),
     ]
     return Spec(around(config.vocab_size, D, tied_head=config.tied_head), layer, "model.layers.{}.", config.num_layers)

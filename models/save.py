@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from safetensors.numpy import save_file
 from specdec_jax._typing import PyTree
 
 from .config import DecoderConfig
+from .new_directory import new_directory
 from .registry import family_of_config
 from .tokenizer import Tokenizer
 from .weights import tensors_of
@@ -49,30 +48,20 @@ def save(
         also: writes further files into the directory that it is called with.
 
     Raises:
-        FileExistsError: the directory is not empty.
+        FileExistsError: the directory is not empty, or another process is writing it.
         ValueError: config.json cannot say what the configuration says.
     """
-    directory = Path(directory).resolve()  # a link stays one, and what it leads to is filled
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FileExistsError(f"{directory} exists and is not an empty directory; expected a new one, so name another")
     family = family_of_config(config)
     # Refused before anything is written.
     raw = family.config_to_hf(config) | _tokens(tokenizer) | dict(special_ids or {})
     raw["dtype"] = str(np.dtype(jax.tree.leaves(params)[0].dtype))
-    beside = directory.parent / f".{directory.name}.{uuid.uuid4().hex[:8]}"
-    beside.mkdir(parents=True)
-    try:
+    with new_directory(directory) as beside:
         _write_json(beside / "config.json", raw)
         _write_tensors(beside, tensors_of(family.spec(config), params), shard_bytes)
         if tokenizer is not None:
             write_tokenizer(beside, tokenizer)
         if also is not None:
             also(beside)
-        if directory.exists():
-            directory.rmdir()
-        beside.rename(directory)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _tokens(tokenizer: Tokenizer | None) -> dict[str, Any]:

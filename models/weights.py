@@ -1,7 +1,7 @@
 """From named tensors in a file to the parameters of a model, and back."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,15 +24,13 @@ class Tensors(NamedTuple):
 
     path: str
     shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str], np.ndarray]
-    """One tensor, in a float dtype; nothing is kept."""
     blocks: Callable[[str], Iterable[np.ndarray]]
-    """The same tensor, some rows at a time from the first to the last."""
+    """A tensor in a float dtype, some rows at a time from the first to the last; nothing is kept."""
 
 
-def row_blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Rows of a tensor in order, so many at a time that they take little memory in float32."""
-    rows = max(1, _BLOCK_BYTES // (4 * math.prod(shape[1:])))
+def row_blocks(shape: tuple[int, ...], multiple: int = 1) -> Iterator[slice]:
+    """Rows of a tensor in order, so many at a time that they take little memory in float32, and whole multiples."""
+    rows = max(1, _BLOCK_BYTES // (4 * math.prod(shape[1:]) * multiple)) * multiple
     for start in range(0, shape[0], rows):
         yield slice(start, min(start + rows, shape[0]))
 
@@ -47,7 +45,6 @@ def renamed(tensors: Tensors, rename: Callable[[str], str | None]) -> Tensors:
     shapes = {new: tensors.shapes[name] for new, name in source.items()}
     return tensors._replace(
         shapes=shapes,
-        read=lambda name: tensors.read(source[name]),
         blocks=lambda name: tensors.blocks(source[name]),
     )
 
@@ -82,60 +79,42 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
     """The parameters that a spec describes, after a check of all names and shapes.
 
     Tensors are read one at a time and parameters made one at a time, the largest first: the host never holds more than
-    what is done, the parameter in the making, and one tensor or, where a parameter is a tensor as it is, some of its
-    rows.
+    what is done, the parameter in the making, and some rows of a tensor.
     """
     expected = spec.shapes()
     # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.
     ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"]
     check_tensors(tensors, expected, ignored)
 
-    def fill(buffer: np.ndarray, leaf: Leaf, names: list[str]) -> None:
-        places = [buffer] if leaf.layout == "as stored" else buffer
-        for place, name in zip(places, names, strict=True):
-            _fill(place, tensors.blocks(name))
+    def fill(buffer: np.ndarray, leaf: Leaf, names: list[str]) -> np.ndarray:
+        for name, places in zip(names, leaf.places(buffer), strict=True):
+            _fill(places, tensors.blocks(name))
+        return buffer
 
     def made(leaf: Leaf, names: list[str]) -> np.ndarray:
         """In a buffer of its own: what is read may be a view of the file."""
-        shape = leaf.shape()
-        if shape is None:
-            array = leaf.join([tensors.read(name) for name in names])
-            buffer = _aligned(array.shape, dtype)
-            buffer[...] = array
-        else:
-            buffer = _aligned(shape, dtype)
-            fill(buffer, leaf, names)
-        return buffer
+        return fill(_aligned(leaf.shape, dtype), leaf, names)
 
     def of_all_layers(leaf: Leaf) -> np.ndarray:
-        shape = leaf.shape()
-        buffer = None if shape is None else _aligned((spec.num_layers, *shape), dtype)
+        buffer = _aligned((spec.num_layers, *leaf.shape), dtype)
         for index in range(spec.num_layers):
-            names = of_layer(leaf, index)
-            if shape is not None:
-                assert buffer is not None
-                fill(buffer[index], leaf, names)
-                continue
-            array = leaf.join([tensors.read(name) for name in names])
-            buffer = _aligned((spec.num_layers, *array.shape), dtype) if buffer is None else buffer
-            buffer[index] = array
-        assert buffer is not None, "a model has layers"
+            fill(buffer[index], leaf, of_layer(leaf, index))
         return buffer
 
     def of_layer(leaf: Leaf, index: int) -> list[str]:
         return [spec.name(part, index) for part in leaf.parts]
 
     jobs: list[tuple[int, tuple[Any, ...], Callable[[], np.ndarray]]] = [
-        (_size(leaf), leaf.path, lambda leaf=leaf: made(leaf, list(leaf.parts))) for leaf in spec.top
+        (math.prod(leaf.shape), leaf.path, lambda leaf=leaf: made(leaf, list(leaf.parts))) for leaf in spec.top
     ]
     for leaf in spec.layer:
         if stacked:
-            size = spec.num_layers * _size(leaf)
+            size = spec.num_layers * math.prod(leaf.shape)
             jobs.append((size, ("layers", *leaf.path), lambda leaf=leaf: of_all_layers(leaf)))
         else:
             jobs += [
                 (
-                    _size(leaf),
+                    math.prod(leaf.shape),
                     ("layers", index, *leaf.path),
                     lambda leaf=leaf, index=index: made(leaf, of_layer(leaf, index)),
                 )
@@ -156,16 +135,18 @@ def _aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def _fill(buffer: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
-    start = 0
+def _fill(places: Sequence[np.ndarray], blocks: Iterable[np.ndarray]) -> None:
+    """Copy a tensor, some rows at a time, to where its rows belong."""
+    left = list(places)
     for block in blocks:
-        buffer[start : start + len(block)] = block
-        start += len(block)
-    assert start == len(buffer), "blocks are all of a tensor"
-
-
-def _size(leaf: Leaf) -> int:
-    return sum(int(np.prod(shape)) for shape in leaf.parts.values())
+        while len(block):
+            place = left.pop(0)
+            count = min(len(block), len(place))
+            place[:count] = block[:count].reshape(place[:count].shape)
+            block = block[count:]
+            if count < len(place):
+                left.insert(0, place[count:])
+    assert not left, "blocks are all of a tensor"
 
 
 def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: jax.Array) -> None:
@@ -178,7 +159,9 @@ def tensors_of(spec: Spec, params: PyTree) -> Iterator[tuple[str, np.ndarray]]:
     """The inverse: every tensor of a model by its name in Hugging Face's files, layer by layer."""
 
     def parts(leaf: Leaf, array: jax.Array) -> Iterator[tuple[str, np.ndarray]]:
-        return zip(leaf.parts, leaf.split(np.asarray(array)), strict=True)
+        for (name, shape), places in zip(leaf.parts.items(), leaf.places(np.asarray(array)), strict=True):
+            rows = [place.reshape(-1, *shape[1:]) for place in places]
+            yield name, rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     for leaf in spec.top:
         yield from parts(leaf, _get(params, leaf.path))

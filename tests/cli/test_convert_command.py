@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specdec_jax import models
 from specdec_jax.cli import main
+from specdec_jax.models.new_directory import new_directory
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -127,6 +128,22 @@ def test_a_command_that_is_terminated_leaves_nothing(tiny, tmp_path, monkeypatch
         main(["convert", str(tiny), str(tmp_path / "out")])
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_a_killed_command_left_is_cleared_away(tiny, tmp_path):
+    (tmp_path / ".out.partial" / "folder").mkdir(parents=True)
+    (tmp_path / ".out.partial" / "shard-7.safetensors").write_bytes(b"half")
+    assert main(["convert", str(tiny), str(tmp_path / "out")]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not {"shard-7.safetensors", "folder"} & {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_two_commands_write_one_directory(tiny, tmp_path, capsys):
+    with new_directory(tmp_path / "out") as beside:
+        (beside / "mine").write_text("kept")
+        assert main(["convert", str(tiny), str(tmp_path / "out")]) == 2
+    assert "another process is writing" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
 
 def test_an_occupied_directory(tiny, tmp_path, capsys):

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from families import CASES, bits_equal, logits, make, of
+from families import CASES, GPT, Case, bits_equal, logits, make, of
 from gguf_files import write_family
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from specdec_jax import models
 from specdec_jax.models import LoadError
@@ -121,6 +122,9 @@ def test_a_checkpoint_is_restored_into_its_shards(tmp_path):
         ("inner/hf", "stacked", "bfloat16"),
         ("vocabulary/narrow", "stacked", "float32"),
         ("vocabulary/model.gguf", "unrolled", "bfloat16"),
+        # One parameter made of several tensors is most of it; in the other its tensors lie the other way round.
+        ("heads/model.gguf", "unrolled", "float32"),
+        ("columns/hf", "stacked", "float32"),
     ],
 )
 def test_loading_holds_no_second_copy(source, layers, dtype, wide):
@@ -148,17 +152,20 @@ def test_loading_holds_no_second_copy(source, layers, dtype, wide):
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wide")
-    shapes = {
-        "layers": {"family": "qwen2", "num_hidden_layers": 12, "vocab_size": 4000, "intermediate_size": 2048},
-        "inner": {"family": "qwen2", "num_hidden_layers": 2, "vocab_size": 300, "intermediate_size": 26_000},
-        "vocabulary": {"family": "gemma3", "num_hidden_layers": 2, "vocab_size": 160_000, "intermediate_size": 1024},
+    narrow = {"hidden_size": 512, "num_attention_heads": 8}
+    many = {"num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 512}
+    cases = {
+        "layers": of("qwen2", **narrow, num_hidden_layers=12, vocab_size=4000, intermediate_size=2048),
+        "inner": of("qwen2", **narrow, num_hidden_layers=2, vocab_size=300, intermediate_size=26_000),
+        "heads": of("llama", **narrow | many, num_hidden_layers=1, vocab_size=300, intermediate_size=64),
+        "columns": Case(GPT2Config, GPT2LMHeadModel, GPT | {"n_layer": 1, "n_embd": 3200, "n_head": 8, "n_inner": 64}),
+        "vocabulary": of("gemma3", **narrow, num_hidden_layers=2, vocab_size=160_000, intermediate_size=1024),
     }
-    for model, shape in shapes.items():
-        case = of(**shape, hidden_size=512, num_attention_heads=8)
+    for name, case in cases.items():
         network = case.model(case.config(**case.settings))
-        network.save_pretrained(folder / model / "hf")
-        if model != "inner":
-            write_family(folder / model / "model.gguf", network, shape["family"])
-        if model == "vocabulary":
-            network.bfloat16().save_pretrained(folder / model / "narrow")
+        network.save_pretrained(folder / name / "hf")
+        if name in ("layers", "heads", "vocabulary"):
+            write_family(folder / name / "model.gguf", network, case.config.model_type.removesuffix("_text"))
+        if name == "vocabulary":
+            network.bfloat16().save_pretrained(folder / name / "narrow")
     return folder

@@ -110,11 +110,13 @@ def test_ids(pre, from_gguf):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "ends"), [("qwen2", (2, 0)), ("qwen3", (2, 0)), ("phi3", (2, 0)), ("llama", (2,))]
+    ("architecture", "ends"), [("qwen2", (2, 0)), ("qwen3", (2, 0)), ("phi3", (2, 0, 3)), ("llama", (2,))]
 )
 def test_the_end_of_a_text_ends_it_where_the_family_says_so(architecture, ends, tmp_path):
     """Qwen's files name one end token, and its directories two; in SmolLM2's the other is the unknown token."""
     metadata = vocabulary(trained("gpt-2"), "gpt-2", **{"ggml.eos_token_id": 2})
+    metadata["tokenizer.ggml.tokens"][3] = "<|assistant|>"
+    metadata["tokenizer.ggml.token_type"][3] = 3
     write_metadata(tmp_path / "model.gguf", metadata, architecture)
     got = tokenizer_from_gguf(GGUFFile(tmp_path / "model.gguf"))
     assert got is not None
