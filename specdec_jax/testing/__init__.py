@@ -5,8 +5,11 @@ Public, so that a drafter or a rule from elsewhere can be put through the same t
 
 from . import closed_forms, reference
 from .checks import check_draws, check_guessed_laws, check_law, check_strict, decode_rounds
+from .contracts import BrokenContractError
+from .drafter import check_drafter
 from .enumeration import RuleLaw, SampledRule, guessed_laws, rule_law
 from .exact import Tree, constant_tree, joint, random_tree, sequence_law
+from .language_model import check_language_model
 from .statistics import chi_square_p_value, sequence_p_value
 from .table import (
     history_head,
@@ -19,11 +22,14 @@ from .table import (
 )
 
 __all__ = [
+    "BrokenContractError",
     "RuleLaw",
     "SampledRule",
     "Tree",
+    "check_drafter",
     "check_draws",
     "check_guessed_laws",
+    "check_language_model",
     "check_law",
     "check_strict",
     "chi_square_p_value",

@@ -1,0 +1,96 @@
+"""The check of drafters: it passes ours, and names what others break."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_exit, feature_head, ngram
+from specdec_jax.testing import BrokenContractError, check_drafter, history_head, history_model, random_logits
+
+V = 8
+TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
+WEAK = (PARAMS + random_logits(1, 97, V, spread=0.7)).astype(np.float32)
+DRAFT = draft_model(TARGET)
+OURS = {
+    "draft_model": (DRAFT, WEAK),
+    "early_exit": (early_exit(TARGET), WEAK),
+    "feature_head": (feature_head(history_head(V)), WEAK),
+    "ngram": (ngram(max_ngram=3), None),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_our_drafters_pass(name):
+    check_drafter(*OURS[name], TARGET, PARAMS)
+
+
+def proposing(change) -> Drafter:
+    """The draft model with another proposal: ``change(proposal, limit, context)``."""
+
+    def propose(params, state, context, K, limit, draw):
+        proposal, state = DRAFT.propose(params, state, context, K, limit, draw)
+        return change(proposal, limit, context), state
+
+    return DRAFT._replace(propose=propose)
+
+
+def hides_a_guess_by_its_value(proposal, limit, context):
+    """As a drafter would that stops where it does not like what it drew."""
+    dull = proposal.tokens >= V // 2
+    return proposal._replace(length=jnp.minimum(proposal.length, jnp.where(dull.any(1), dull.argmax(1), 99)))
+
+
+def blind_to_sampling(params, state, context, K, limit, draw):
+    plain = context._replace(sampling=SamplingParams().broadcast(context.lengths.shape[0]))
+    return DRAFT.propose(params, state, plain, K, limit, draw)
+
+
+def grows_bolder(params, context, slots, chunk):
+    return DRAFT.init(params, context, slots, chunk), jnp.float32(1)
+
+
+def bolder_guesses(params, state, context, K, limit, draw):
+    proposal, inner = DRAFT.propose(params * state[1], state[0], context, K, limit, draw)
+    return proposal, (inner, state[1])
+
+
+def bolder_by_the_round(params, state, context, hidden):
+    return DRAFT.commit(params, state[0], context, hidden), state[1] * 1.5
+
+
+BROKEN = {
+    "vocab_size is the target's": DRAFT._replace(vocab_size=V + 1),
+    "gets from 0 to limit guesses": proposing(lambda p, limit, c: p._replace(length=limit + 1)),
+    "token ids from 0 to 7": proposing(lambda p, limit, c: p._replace(tokens=p.tokens + V)),
+    "q is a distribution": proposing(lambda p, limit, c: p._replace(q=p.q * 1.1)),
+    "bit for bit, what draw was given": proposing(lambda p, limit, c: p._replace(q=p.q[:, :, ::-1])),
+    r"tokens \[B, K\]": proposing(lambda p, limit, c: p._replace(tokens=p.tokens[:, :-1])),
+    "does not depend on the value drawn for it": proposing(hides_a_guess_by_its_value),
+    "after the transforms of context.sampling": DRAFT._replace(propose=blind_to_sampling),
+    "follow from the committed tokens alone": DRAFT._replace(
+        init=grows_bolder, propose=bolder_guesses, commit=bolder_by_the_round
+    ),
+    "rows do not depend on each other": proposing(
+        lambda p, limit, c: p._replace(length=jnp.minimum(p.length, c.lengths.shape[0] - 2))
+    ),
+    "commit returns its state in the form": DRAFT._replace(commit=lambda params, state, *_: {"state": state}),
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_what_is_broken_is_named(message):
+    with pytest.raises(BrokenContractError, match=message):
+        check_drafter(BROKEN[message], WEAK, TARGET, PARAMS)
+
+
+def test_a_drafter_with_noise_of_its_own():
+    """Guesses that do not come from draw break the coupled rule's acceptance, and exactness under the others."""
+
+    def propose(params, state, context, K, limit, draw):
+        proposal, state = DRAFT.propose(params, state, context, K, limit, draw)
+        own = jax.random.randint(jax.random.key(0), proposal.tokens.shape, 0, V, jnp.int32)
+        return proposal._replace(tokens=own), state
+
+    with pytest.raises(BrokenContractError, match="the token what it gave back"):
+        check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
