@@ -20,8 +20,8 @@ def test_scripts_can_be_run_and_parsed(script):
     subprocess.run(["bash", "-n", script], check=True)
 
 
-def test_ci_runs_the_test_command_of_the_readme():
-    assert "exec scripts/test" in (ROOT / ".ci" / "run").read_text()
+def test_ci_runs_all_tests_by_the_command_of_the_readme():
+    assert 'exec scripts/test -m ""' in (ROOT / ".ci" / "run").read_text()
     assert "scripts/test" in (ROOT / "README.md").read_text()
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "answer the shipped prompts with and without a drafter, and compare",
     "convert": "write a model as a Hugging Face directory",
     "distill": "train a drafter for a target",
+    "check": "check that a drafter changes nothing in what a model says",
     "bench": "time plain and speculative decoding beside transformers on the same weights",
 }
 

@@ -4,7 +4,7 @@ Public, so that a drafter or a rule from elsewhere can be put through the same t
 """
 
 from . import closed_forms, reference
-from .checks import check_draws, check_guessed_laws, check_law, check_strict, decode_rounds
+from .checks import SIGNIFICANCE, check_draws, check_guessed_laws, check_law, check_strict, decode_rounds
 from .contracts import BrokenContractError
 from .drafter import check_drafter
 from .enumeration import RuleLaw, SampledRule, guessed_laws, rule_law
@@ -22,6 +22,7 @@ from .table import (
 )
 
 __all__ = [
+    "SIGNIFICANCE",
     "BrokenContractError",
     "RuleLaw",
     "SampledRule",

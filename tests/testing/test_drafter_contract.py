@@ -22,7 +22,8 @@ OURS = {
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_our_drafters_pass(name):
-    check_drafter(*OURS[name], TARGET, PARAMS)
+    drafter, params = OURS[name]
+    check_drafter(drafter, params, TARGET, PARAMS)
 
 
 def proposing(change) -> Drafter:

@@ -1,0 +1,227 @@
+"""``specdec check``: whether a model answers with its drafter exactly as it would alone."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..drafters import ngram
+from ..models import Tokenizer, load
+from ..sampling import SamplingParams
+from ..state import GenerateConfig
+from ..testing.checks import SIGNIFICANCE
+from ..testing.contracts import BrokenContractError
+from ..testing.drafter import check_drafter
+from ..testing.equality import Equality, Pair, answers, equality
+from ..testing.language_model import check_language_model
+from ..testing.next_tokens import POWER, NextTokens, next_tokens
+from . import UserError, drafting, requests
+from .options import parse
+from .prompts import SHIPPED, from_file
+
+_TEMPERATURE = 1.0
+_SHOWN = 6
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
+"""By which logits may differ between passes of different shapes, and q with them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Check that a drafter changes nothing in what a model says, on prompts of yours.
+
+    Contracts of model and drafter; the same tokens with the drafter as without, greedy and under the coupled rule, in a
+    batch and alone; and next tokens drawn many times, counted against the model's own probabilities.
+    """
+
+    target: str = "smollm2-135m"
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint, or smollm2-135m."""
+    draft: str = "ngram"
+    """Who guesses: ngram, exit:M for the target's own first M layers, a feature head, or a model."""
+    prompt_file: Path = SHIPPED
+    """Prompts as in specdec generate; by default those that come with the package."""
+    draft_length: int = 4
+    """Most guesses in a round."""
+    capacity: int = 512
+    """Most tokens a row may hold, prompt included."""
+    max_new_tokens: int = 32
+    """Most new tokens of the answers that are compared."""
+    draws: int = 1024
+    """Times that the next three tokens are drawn. Twice as many find a bias smaller by a factor of 1.4."""
+    batch: int = 32
+    """Rows that draw at a time."""
+    seed: int = 0
+    """Of everything drawn; the same seed gives the same report."""
+
+    def __post_init__(self):
+        self.config("block")
+        for name in ("max_new_tokens", "draws", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
+        if self.draft == "none":
+            raise ValueError("draft is none; expected a drafter to check, such as ngram")
+
+    def config(self, rule: str) -> GenerateConfig:
+        return GenerateConfig(capacity=self.capacity, draft_length=self.draft_length, rule=rule, prefill_chunk=64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    holds: bool
+    what: str
+    figures: dict[str, Any]
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; 1 where something does not hold."""
+    options = parse(Options, "check", args)
+    errors = Console(stderr=True, highlight=False, style="dim")
+    prompts = from_file(options.prompt_file)
+    errors.print(f"loading {options.target}")
+    target = load(options.target)
+    made = drafting.make(options.draft, target)
+    pair = Pair(made.target.model, made.target.params, made.drafter, made.params)
+    asked, faults = requests.prepare(
+        prompts,
+        target,
+        config=options.config("block"),
+        sampling=SamplingParams(temperature=0.0),
+        max_new_tokens=options.max_new_tokens,
+        chat=target.tokenizer is not None and target.tokenizer.chat_template is not None,
+    )
+    if faults:
+        raise UserError(f"{faults[0].where}: {faults[0].why}")
+    ids = [request.token_ids for request in asked]
+    dtype = str(jax.tree.leaves(target.params)[0].dtype)
+
+    found, title = [], f"{options.target} with {made.name}, {dtype}, K = {options.draft_length}"
+    table = Table("", "check", "what was seen", title=title, title_justify="left")
+    for finding in findings(pair, ids, options, dtype, target.tokenizer, errors):
+        found.append(finding)
+        table.add_row("[green]ok[/]" if finding.holds else "[red]NO[/]", finding.check, finding.what)
+    Console(highlight=False).print(table)
+    holds = all(finding.holds for finding in found)
+    report = {"target": options.target, "draft": made.name, "dtype": dtype, "holds": holds}
+    print(json.dumps(report | {"checks": [dataclasses.asdict(finding) for finding in found]}))
+    return 0 if holds else 1
+
+
+def findings(
+    pair: Pair, prompts: list[list[int]], options: Options, dtype: str, tokenizer: Tokenizer | None, errors: Console
+) -> Iterator[Finding]:
+    """All checks, one after the other."""
+    tolerance = _TOLERANCE[dtype]
+    errors.print("contracts of model and drafter")
+    yield _contract("the model keeps its contract", check_language_model, pair[:2], tolerance)
+    yield _contract("the drafter keeps its contract", check_drafter, (*pair[2:], *pair[:2]), tolerance)
+    yield from _equalities(pair, prompts, options, errors)
+    errors.print("next tokens")
+    shortest = min(prompts, key=len)
+    draws = next_tokens(
+        pair,
+        shortest,
+        key=jax.random.key(options.seed),
+        sampling=SamplingParams(temperature=_TEMPERATURE),
+        config=options.config("block"),
+        draws=options.draws,
+        batch=options.batch,
+    )
+    yield _distribution(draws, tokenizer)
+
+
+def _contract(name: str, check, arguments, tolerance: float) -> Finding:
+    try:
+        check(*arguments, tolerance=tolerance)
+    except BrokenContractError as error:
+        return Finding(name, False, str(error), {})
+    return Finding(name, True, f"in every way it is relied on, to {tolerance:g} in logits", {"tolerance": tolerance})
+
+
+def _equalities(pair: Pair, prompts: list[list[int]], options: Options, errors: Console) -> Iterator[Finding]:
+    """Plain decoding of all rows at once is what everything else must equal."""
+    lengths = np.array([len(ids) for ids in prompts], np.int32)
+    padded = np.zeros((len(prompts), lengths.max()), np.int32)
+    for row, ids in enumerate(prompts):
+        padded[row, : len(ids)] = ids
+    keys = jax.random.split(jax.random.key(options.seed), len(prompts))
+    plain = pair._replace(drafter=None, drafter_params=None)
+    ways = {
+        "with the drafter": (pair, len(prompts)),
+        "with the drafter, each row alone": (pair, 1),
+        "with n-grams": (pair._replace(drafter=ngram(), drafter_params=None), len(prompts)),
+    }
+    for rule, temperature in (("greedy", 0.0), ("coupled", _TEMPERATURE)):
+        how = {
+            "rule": rule,
+            "keys": keys,
+            "temperature": temperature,
+            "config": options.config(rule),
+            "max_new_tokens": options.max_new_tokens,
+        }
+        errors.print(f"{rule}: without a drafter")
+        wanted = answers(plain, padded, lengths, batch=len(prompts), **how)
+        for name, (one, batch) in ways.items():
+            errors.print(f"{rule}: {name}")
+            got = answers(one, padded, lengths, batch=batch, **how)
+            found = equality(
+                plain,
+                padded,
+                lengths,
+                got,
+                wanted,
+                keys=keys if rule == "coupled" else None,
+                temperature=temperature,
+                width=options.draft_length + 1,
+            )
+            yield Finding(f"{rule}, {name}", found.holds, _equal(found), _figures(found))
+
+
+def _equal(found: Equality) -> str:
+    same = found.rows - len(found.differences)
+    text = f"{same} of {found.rows} rows equal plain decoding, {found.tokens} tokens compared"
+    for one in found.differences:
+        kind = "a tie, turned over by rounding" if one.is_tie else "NOT a tie"
+        text += (
+            f"; row {one.row} differs at token {one.place}: {kind} (gap {one.gap:.1e}, of which rounding moves "
+            f"{one.rounding:.1e})"
+        )
+    return text
+
+
+def _figures(found: Equality) -> dict[str, Any]:
+    differences = [one._asdict() | {"is_tie": one.is_tie} for one in found.differences]
+    return {"rows": found.rows, "tokens": found.tokens, "differences": differences}
+
+
+def _distribution(found: NextTokens, tokenizer: Tokenizer | None) -> Finding:
+    def text(tokens: tuple[int, ...], rest: bool) -> str:
+        words = repr(tokenizer.decode(list(tokens))) if tokenizer is not None else str(list(tokens))
+        return f"{words} and then another" if rest else words
+
+    order = sorted(range(len(found.cells)), key=lambda i: -found.cells[i].probability)
+    shown = [
+        f"{text(found.cells[i].tokens, found.cells[i].rest)} {found.counts[i]} of "
+        f"{found.cells[i].probability * found.draws:.1f} expected"
+        for i in order[:_SHOWN]
+    ]
+    what = (
+        f"{found.draws} draws of three tokens in {len(found.cells)} cells: p-value {found.p_value:.2g}, expected above "
+        f"{SIGNIFICANCE:g}. A bias of {found.smallest:.3f} in total variation would have shown with probability "
+        f"{POWER}. " + "; ".join(shown)
+    )
+    cells = [
+        {"tokens": list(cell.tokens), "rest": cell.rest, "probability": cell.probability, "count": count}
+        for cell, count in zip(found.cells, found.counts, strict=True)
+    ]
+    assert math.isfinite(found.p_value)
+    figures = {"draws": found.draws, "p_value": found.p_value, "smallest_bias": found.smallest, "cells": cells}
+    return Finding("next tokens come as often as they should", found.holds, what, figures)

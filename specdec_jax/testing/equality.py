@@ -1,0 +1,142 @@
+"""Whether generations that must be the same tokens are, on a real model, where rounding can turn a tie over."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array, PyTree
+from ..drafters import Drafter
+from ..generate import generate
+from ..lm import LanguageModel
+from ..sampling import SamplingParams, probabilities
+from ..sampling.draw import position_noise
+from ..state import GenerateConfig, Generation
+
+
+class Pair(NamedTuple):
+    """A target and who drafts for it."""
+
+    target: LanguageModel
+    target_params: PyTree
+    drafter: Drafter | None
+    drafter_params: PyTree
+
+
+class Difference(NamedTuple):
+    """The first token of a row that is another."""
+
+    row: int
+    place: int
+    """Of the new tokens."""
+    got: int
+    wanted: int
+    gap: float
+    """By how much the wanted token wins over the one that was got, in a pass over that one place."""
+    rounding: float
+    """By how much the same gap is another in a pass over a whole block: what the shape of a pass changes."""
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether rounding explains it."""
+        return abs(self.gap) <= 2 * self.rounding
+
+
+class Equality(NamedTuple):
+    """What `equality` found."""
+
+    rows: int
+    tokens: int
+    """Compared, up to each row's first difference."""
+    differences: list[Difference]
+
+    @property
+    def holds(self) -> bool:
+        """Whether rows are equal but for ties."""
+        return all(difference.is_tie for difference in self.differences)
+
+
+def answers(
+    pair: Pair,
+    prompts: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    rule: str,
+    keys: Array,
+    temperature: float,
+    config: GenerateConfig,
+    max_new_tokens: int,
+    batch: int,
+) -> list[list[int]]:
+    """New tokens of each row, ``batch`` rows at a time; the last batch is filled up with its first row."""
+    settings = GenerateConfig(config.capacity, config.draft_length, rule, config.prefill_chunk)
+    rows: list[list[int]] = []
+    for first in range(0, len(lengths), batch):
+        chosen = [*range(first, min(first + batch, len(lengths)))]
+        filled = np.array(chosen + [first] * (batch - len(chosen)))
+        out: Generation = generate(
+            *pair,
+            prompts[filled],
+            lengths[filled],
+            key=keys[filled],
+            sampling=SamplingParams(temperature=temperature),
+            config=settings,
+            max_new_tokens=max_new_tokens,
+        )
+        tokens, new = np.asarray(out.tokens), np.asarray(out.lengths)
+        rows += [tokens[row, : new[row]].tolist() for row in range(len(chosen))]
+    return rows
+
+
+def equality(
+    pair: Pair,
+    prompts: np.ndarray,
+    lengths: np.ndarray,
+    got: list[list[int]],
+    wanted: list[list[int]],
+    *,
+    keys: Array | None,
+    temperature: float,
+    width: int,
+) -> Equality:
+    """Compare rows, and measure at each first difference how near to a tie it was.
+
+    Args:
+        pair: whose target says so.
+        prompts, lengths: what the rows continue.
+        got, wanted: new tokens of each row.
+        keys: of the rows under the coupled rule, which adds their noise; None under the greedy one.
+        temperature: of the rows.
+        width: tokens of a whole block, K + 1.
+    """
+    differences, compared = [], 0
+    for row, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
+        place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+        compared += min(len(mine), len(theirs)) if place is None else place + 1
+        if place is None:
+            continue
+        before = [*prompts[row, : lengths[row]].tolist(), *theirs[:place]]
+        noise = None
+        if keys is not None:
+            noise = position_noise(keys[row : row + 1], jnp.asarray([len(before)]), pair.target.vocab_size)[0]
+        # What follows in the block changes nothing but the shape of the pass.
+        scores = [_scores(pair, before, [0] * more, temperature, noise) for more in (0, width - 1)]
+        gaps = [float(one[theirs[place]] - one[mine[place]]) for one in scores]
+        differences.append(Difference(row, place, mine[place], theirs[place], gaps[0], rounding=abs(gaps[1] - gaps[0])))
+    return Equality(len(got), compared, differences)
+
+
+def _scores(pair: Pair, before: list[int], after: list[int], temperature: float, noise: Array | None) -> Array:
+    """What the next token is the largest of, from one pass over the last of ``before`` and all of ``after``."""
+    model, params = pair.target, pair.target_params
+    feed = jax.jit(model.apply)
+    cache = model.init_cache(1, -(-(len(before) + len(after)) // 64) * 64)
+    read = jnp.asarray([before[:-1]], jnp.int32)
+    if len(before) > 1:
+        _, _, cache = feed(params, read, cache, jnp.zeros(1, jnp.int32))
+    logits, _, _ = feed(params, jnp.asarray([[before[-1], *after]], jnp.int32), cache, jnp.asarray([len(before) - 1]))
+    if noise is None:
+        return logits[0, 0]
+    values = SamplingParams(temperature=temperature).broadcast(1)
+    return jnp.log(probabilities(logits[:, :1].astype(jnp.float32), values)[0, 0]) + noise

@@ -1,0 +1,84 @@
+"""Rows that must be equal, and the measure of a tie."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax import GenerateConfig, draft_model
+from specdec_jax.testing import history_model, random_logits
+from specdec_jax.testing.equality import Pair, answers, equality
+
+V = 8
+TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
+WEAK = (PARAMS + random_logits(1, 97, V, spread=0.7)).astype(np.float32)
+PAIR = Pair(TARGET, PARAMS, draft_model(TARGET), WEAK)
+PLAIN = Pair(TARGET, PARAMS, None, None)
+PROMPTS, LENGTHS = np.array([[1, 0, 2], [3, 3, 0], [4, 0, 0]], np.int32), np.array([3, 2, 1], np.int32)
+KEYS = jax.random.split(jax.random.key(3), 3)
+CONFIG = GenerateConfig(capacity=24, draft_length=3, prefill_chunk=4)
+
+
+def rows(pair, rule, batch):
+    return answers(
+        pair,
+        PROMPTS,
+        LENGTHS,
+        rule=rule,
+        keys=KEYS,
+        temperature=0.0 if rule == "greedy" else 1.0,
+        config=CONFIG,
+        max_new_tokens=12,
+        batch=batch,
+    )
+
+
+def compare(rule, got, wanted, pair=PLAIN):
+    return equality(
+        pair,
+        PROMPTS,
+        LENGTHS,
+        got,
+        wanted,
+        keys=KEYS if rule == "coupled" else None,
+        temperature=0.0 if rule == "greedy" else 1.0,
+        width=4,
+    )
+
+
+@pytest.mark.parametrize("rule", ["greedy", "coupled"])
+def test_equal_rows(rule):
+    wanted = rows(PLAIN, rule, 3)
+    for batch in (3, 2):
+        found = compare(rule, rows(PAIR, rule, batch), wanted)
+        assert (found.holds, found.rows, found.tokens, found.differences) == (True, 3, 36, [])
+
+
+@pytest.mark.parametrize("rule", ["greedy", "coupled"])
+def test_a_token_that_is_another_is_no_tie(rule):
+    wanted = rows(PLAIN, rule, 3)
+    got = [list(row) for row in wanted]
+    got[1][5] = (got[1][5] + 1) % V
+    found = compare(rule, got, wanted)
+    assert not found.holds
+    (difference,) = found.differences
+    assert (difference.row, difference.place, difference.wanted) == (1, 5, wanted[1][5])
+    assert difference.gap > 0, "the wanted token won"
+    assert found.tokens == 24 + 6
+
+
+def test_what_rounding_turns_over_is_a_tie():
+    """A model whose logits depend on the width of a pass, by more than the two likeliest are apart."""
+    flat = np.array(PARAMS)
+    flat[:, :2] = flat.max() + 1
+
+    def apply(params, tokens, cache, lengths):
+        logits, hidden, cache = TARGET.apply(params, tokens, cache, lengths)
+        return logits.at[:, :, 1].add(jnp.float32(1e-4 * (tokens.shape[1] - 2))), hidden, cache
+
+    wobbly = Pair(TARGET._replace(apply=apply), flat, None, None)
+    wanted = [[0] * 12] * 3
+    found = compare("greedy", [[1] * 12] * 3, wanted, wobbly)
+    assert len(found.differences) == 3
+    assert found.holds
+    assert all(difference.rounding == pytest.approx(3e-4, rel=0.05) for difference in found.differences)

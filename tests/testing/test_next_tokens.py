@@ -1,0 +1,79 @@
+"""The check of a real model's next tokens: its cells, its power, and that it finds a biased rule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from specdec_jax import GenerateConfig, SamplingParams, draft_model
+from specdec_jax.testing import SIGNIFICANCE, history_logits, history_model, random_logits, reference
+from specdec_jax.testing.equality import Pair
+from specdec_jax.testing.next_tokens import POWER, count, likely_cells, next_tokens, smallest_bias
+from specdec_jax.verify import RULES, block
+
+V = 8
+TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
+WEAK = (PARAMS + random_logits(1, 97, V, spread=0.7)).astype(np.float32)
+PAIR = Pair(TARGET, PARAMS, draft_model(TARGET), WEAK)
+PROMPT = [1, 0, 2]
+CONFIG = GenerateConfig(capacity=16, draft_length=3, rule="block", prefill_chunk=4)
+WARM = SamplingParams(temperature=0.8)
+
+
+def after(tokens) -> np.ndarray:
+    return reference.distribution(history_logits(PARAMS, tokens), temperature=0.8)
+
+
+def test_cells_divide_all_that_can_follow():
+    cells = likely_cells(TARGET, PARAMS, PROMPT, WARM, depth=3, width=2)
+    assert sum(cell.probability for cell in cells) == pytest.approx(1, abs=1e-6)
+    assert sum(not cell.rest for cell in cells) == 2**3
+    for cell in cells:
+        chance, tokens = 1.0, list(PROMPT)
+        for token in cell.tokens:
+            chance *= after(tokens)[token]
+            tokens.append(token)
+        if cell.rest:
+            chance *= 1 - np.sort(after(tokens))[-2:].sum()
+        assert cell.probability == pytest.approx(chance, rel=1e-4, abs=1e-7)
+    every = np.indices((V,) * 3).reshape(3, -1).T
+    counts = count(cells, every)
+    assert sum(counts) == V**3
+    assert counts[: 2**3] == [1] * 8
+
+
+def test_an_exact_rule_passes():
+    found = next_tokens(PAIR, PROMPT, key=jax.random.key(0), sampling=WARM, config=CONFIG, draws=4000, batch=1000)
+    assert found.holds, found.p_value
+    assert sum(found.counts) == found.draws == 4000
+    assert 0 < found.smallest < 0.1
+
+
+def test_a_biased_rule_is_found(monkeypatch):
+    """One that accepts a quarter of what it should refuse."""
+    eager = block.rule._replace(
+        verify=lambda keys, proposal, p: _judge(keys, proposal, p, lambda h: jnp.where(h > 0, h + 0.25 * (1 - h), 0))
+    )
+    monkeypatch.setitem(RULES, "block", eager)
+    config = GenerateConfig(capacity=17, draft_length=3, rule="block", prefill_chunk=4)
+    found = next_tokens(PAIR, PROMPT, key=jax.random.key(0), sampling=WARM, config=config, draws=4000, batch=1000)
+    assert not found.holds
+
+
+def _judge(keys, proposal, p, change):
+    u = block.uniforms(keys, proposal.tokens.shape[1])
+    accepted = block.num_accepted(u, change(block.thresholds(proposal, p)))
+    return block.Verdict(accepted, block.draw_next(keys, block.next_weights(proposal, p, accepted)))
+
+
+def test_the_stated_power():
+    """Simulated: a shift of the stated size is found about as often as stated."""
+    chances, draws = [0.5, 0.3, 0.15, 0.05], 2000
+    shift = smallest_bias(chances, draws)
+    biased = np.array([0.5 - shift, *(np.array(chances[1:]) * (1 + shift / 0.5))])
+    counts = np.random.default_rng(0).multinomial(draws, biased, size=4000)
+    expected = np.array(chances) * draws
+    p_values = stats.chi2.sf(((counts - expected) ** 2 / expected).sum(1), len(chances) - 1)
+    assert (p_values < SIGNIFICANCE).mean() == pytest.approx(POWER, abs=0.03)
+    assert smallest_bias(chances, 4 * draws) == pytest.approx(shift / 2, rel=1e-3)
