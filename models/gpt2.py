@@ -60,10 +60,12 @@ class GPT2Config:
 
     @property
     def num_kv_heads(self) -> int:
+        """As many as query heads."""
         return self.num_heads
 
     @property
     def head_size(self) -> int:
+        """H."""
         return self.width // self.num_heads
 
 

@@ -20,6 +20,7 @@ class Packed(NamedTuple):
     """Whether what follows the token is learned from: it belongs to an answer."""
 
     def rows(self, index: np.ndarray | slice) -> "Packed":
+        """Some of the rows."""
         return Packed(*(array[index] for array in self))
 
 

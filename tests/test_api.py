@@ -1,0 +1,75 @@
+"""Every public symbol is documented, and the API reference is made of it."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = (ROOT / "scripts" / "docs").read_text()
+(LISTED,) = re.findall(r"parts=\((.*)\)", SCRIPT)
+MODULES = ["specdec_jax", *(f"specdec_jax.{part}" for part in LISTED.split())]
+
+
+def public(name: str) -> dict[str, object]:
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", None) or [
+        key
+        for key, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == name and not key.startswith("_")
+    ]
+    return {key: getattr(module, key) for key in names}
+
+
+SYMBOLS = {f"{module}.{key}": value for module in MODULES for key, value in public(module).items()}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_say_what_they_are_for(name):
+    assert importlib.import_module(name).__doc__
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, value in SYMBOLS.items() if inspect.isroutine(value) or inspect.isclass(value)]
+)
+def test_functions_and_classes_are_documented(name):
+    value = SYMBOLS[name]
+    text = getattr(value, "__doc__", None) or ""
+    # dataclass and NamedTuple write one themselves: the signature
+    generated = text.startswith((f"{name.rpartition('.')[2]}(", "Alias for field"))
+    assert text, f"{name} has no docstring"
+    assert not generated, f"{name} has only the docstring that Python makes"
+
+
+def test_every_method_is_documented():
+    lacking = []
+    for name, value in SYMBOLS.items():
+        if not inspect.isclass(value):
+            continue
+        for key, member in vars(value).items():
+            function = member.fget if isinstance(member, property) else member
+            function = getattr(function, "__func__", function)
+            own = inspect.isfunction(function) and function.__module__ == value.__module__
+            if own and not key.startswith("_") and not function.__doc__ and not dataclasses.is_dataclass(function):
+                lacking.append(f"{name}.{key}")
+    made_by_flax = {"replace"}
+    assert [one for one in lacking if one.rpartition(".")[2] not in made_by_flax] == []
+
+
+@pytest.mark.heavy
+def test_the_reference_is_made(tmp_path):
+    import pdoc
+
+    pdoc.render.configure(docformat="google")
+    pdoc.pdoc(*MODULES, output_directory=tmp_path)
+    pages = {
+        path.relative_to(tmp_path).with_suffix("").as_posix().replace("/", "."): path
+        for path in tmp_path.rglob("*.html")
+    }
+    for module in MODULES:
+        text = pages[module].read_text()
+        for key, value in public(module).items():
+            assert inspect.ismodule(value) or f'id="{key}"' in text, f"{module}.{key}"
