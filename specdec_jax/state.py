@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 
 import flax.struct
 import jax.numpy as jnp
@@ -92,6 +93,17 @@ class Generation:
 
 
 def summary(stats: Stats, new_tokens: Int[Array, "B"]) -> dict[str, int | float | list[float]]:
+    """`metrics` of all rows together."""
+    rounds, drafted, accepted, tokens = (
+        int(np.sum(x)) for x in (stats.rounds, stats.drafted, stats.accepted, new_tokens)
+    )
+    drafted_at, accepted_at = (np.sum(x, axis=0).tolist() for x in (stats.drafted_at, stats.accepted_at))
+    return metrics(tokens, rounds, drafted, accepted, drafted_at, accepted_at)
+
+
+def metrics(
+    tokens: int, rounds: int, drafted: int, accepted: int, drafted_at: Sequence[int], accepted_at: Sequence[int]
+) -> dict[str, int | float | list[float]]:
     """``rounds``, ``drafted``, ``accepted``, ``acceptance_rate``, ``block_efficiency`` and ``accepted_at``.
 
     A ratio of nothing to nothing is NaN.
@@ -100,17 +112,13 @@ def summary(stats: Stats, new_tokens: Int[Array, "B"]) -> dict[str, int | float 
     def ratio(part, whole) -> float:
         return float(part) / float(whole) if whole else float("nan")
 
-    rounds, drafted, accepted, tokens = (
-        int(np.sum(x)) for x in (stats.rounds, stats.drafted, stats.accepted, new_tokens)
-    )
-    at = zip(np.sum(stats.accepted_at, axis=0), np.sum(stats.drafted_at, axis=0), strict=True)
     return {
         "rounds": rounds,
         "drafted": drafted,
         "accepted": accepted,
         "acceptance_rate": ratio(accepted, drafted),
         "block_efficiency": ratio(tokens, rounds),
-        "accepted_at": [ratio(kept, made) for kept, made in at],
+        "accepted_at": [ratio(kept, made) for kept, made in zip(accepted_at, drafted_at, strict=True)],
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 from jaxtyping import install_import_hook
-from programs import quick_generate
+from programs import quick_batch, quick_generate
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,8 +43,9 @@ def few_programs():
 
 @pytest.fixture
 def quick_programs(monkeypatch):
-    """`generate` compiles as quickly as it can, unless a caller's own jit takes it in."""
+    """`generate` compiles as quickly as it can, unless a caller's own jit takes it in, and so does `batch`."""
     quick_generate(monkeypatch)
+    quick_batch(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,23 @@ def _compiled_quickly(function):
     return jax.jit(function, static_argnames=("target", "drafter", "config"), compiler_options=QUICK)
 
 
+@cache
+def _batch_quickly():
+    programs = importlib.import_module("specdec_jax.batch.programs")
+    models = ("target", "drafter", "config")
+    return {
+        "insert": quick(programs.insert.__wrapped__, static_argnames=(*models, "axes"), donate_argnames="state"),
+        "decode": quick(programs.decode.__wrapped__, static_argnames=models, donate_argnames="state"),
+        "take": quick(programs.take.__wrapped__, static_argnames=("config", "axes")),
+    }
+
+
+def quick_batch(patch: pytest.MonkeyPatch) -> None:
+    """Let the programs of `specdec_jax.batch` compile with QUICK."""
+    for name, program in _batch_quickly().items():
+        patch.setattr(f"specdec_jax.batch.programs.{name}", program)
+
+
 def quick_generate(patch: pytest.MonkeyPatch) -> None:
     """Let `generate` compile with QUICK, unless a caller's own jit takes it in."""
     module: Any = importlib.import_module("specdec_jax.generate")  # the package has a function of that name

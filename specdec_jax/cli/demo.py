@@ -1,16 +1,18 @@
 """``specdec demo``: real answers with and without a drafter, the same text twice, and what it saved."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from ..models import load
+from ..batch import Answer, Request
+from ..models import Tokenizer, load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, drafting, output, requests
-from .engine import Answer, Engine, answer
+from .engine import Timed, generator, one_at_a_time
 from .options import parse
 from .prompts import SHIPPED, from_file
 
@@ -57,10 +59,10 @@ def main(args: Sequence[str]) -> int:
     target = load(options.target)
     config = dataclasses.replace(_CONFIG, draft_length=options.draft_length)
     plain, drafted = (
-        Engine(drafting.make(name, target), config, batch=1, seed=options.seed) for name in ("none", options.draft)
+        generator(drafting.make(name, target), config, batch=1, seed=options.seed) for name in ("none", options.draft)
     )
 
-    def ask(which, temperature: float) -> list[requests.Request]:
+    def ask(which, temperature: float) -> list[Request]:
         sampling = SamplingParams(temperature=temperature)
         asked, faults = requests.prepare(
             which, target, config=config, sampling=sampling, max_new_tokens=options.max_new_tokens, chat=True
@@ -70,9 +72,13 @@ def main(args: Sequence[str]) -> int:
         return asked
 
     console.print("Compiling a program without and one with the drafter\n", style="dim")
-    greedy = _pairs(plain, drafted, ask(prompts, 0.0), console)
+
+    def pairs(asked: Sequence[Request]) -> list[Pair]:
+        return _pairs(one_at_a_time(plain, asked), one_at_a_time(drafted, asked), target.tokenizer, console)
+
+    greedy = pairs(ask(prompts, 0.0))
     console.print(f"The first {_SAMPLED} again, sampled at temperature {options.temperature}\n", style="dim")
-    sampled = _pairs(plain, drafted, ask(prompts[:_SAMPLED], options.temperature), console)
+    sampled = pairs(ask(prompts[:_SAMPLED], options.temperature))
     console.print(
         "Tokens per second leave compiling out: each program ran once before it was timed. Both ran in turns.\n",
         soft_wrap=True,
@@ -82,28 +88,31 @@ def main(args: Sequence[str]) -> int:
     return 0 if _same(greedy) == len(greedy) and _same(sampled) == len(sampled) else 1
 
 
-Pair = tuple[Answer, Answer]
+Pair = tuple[Timed, Timed]
 
 
-def _pairs(plain: Engine, drafted: Engine, asked: Sequence[requests.Request], console: Console) -> list[Pair]:
+def _pairs(
+    plain: Iterable[Timed], drafted: Iterable[Timed], tokenizer: Tokenizer | None, console: Console
+) -> list[Pair]:
     """Each answer without and with the drafter, in turns so that a slow moment of the machine hits both."""
     pairs = []
-    for pair in zip(answer(plain, asked), answer(drafted, asked), strict=True):
+    for pair in zip(plain, drafted, strict=True):
         pairs.append(pair)
-        output.print_answer(pair[1], plain.drafting.target.tokenizer, console, under=_asked(pair[1]))
+        answer = pair[1].answer
+        output.print_answer(answer, tokenizer, console, under=_asked(answer))
         console.print(_line(pair) + "\n", style="dim", soft_wrap=True, markup=False)
     return pairs
 
 
 def _asked(answer: Answer) -> str:
     """The first line of the question."""
-    prompt = answer.request.prompt
+    prompt = answer.request.source
     text = prompt.messages[-1]["content"] if prompt.messages else prompt.prompt or ""
     return text.partition("\n")[0]
 
 
 def _line(pair: Pair) -> str:
-    one, other = (output.metrics([answer]) for answer in pair)
+    one, other = (_metrics([timed]) for timed in pair)
     same = "the same text" if _same([pair]) else "OTHER TEXT"
     return (
         f"[{other['tokens']} tokens in {other['rounds']} rounds, {one['rounds']} without the drafter; "
@@ -112,17 +121,21 @@ def _line(pair: Pair) -> str:
 
 
 def _report(title: str, pairs: Sequence[Pair], draft: str, console: Console) -> None:
-    plain, drafted = (output.metrics(answers) for answers in zip(*pairs, strict=True))
+    plain, drafted = (_metrics(answers) for answers in zip(*pairs, strict=True))
     runs = {"no drafter": plain | {"speedup": 1.0}, draft: drafted | {"speedup": _speedup(pairs)}}
     console.print(output.metrics_table(runs, title=title))
     console.print(f"{_same(pairs)} of {len(pairs)} answers are token for token the same with and without.\n")
 
 
 def _same(pairs: Sequence[Pair]) -> int:
-    return sum(plain.token_ids == drafted.token_ids for plain, drafted in pairs)
+    return sum(plain.answer.token_ids == drafted.answer.token_ids for plain, drafted in pairs)
 
 
 def _speedup(pairs: Sequence[Pair]) -> float:
     """Of tokens per second, so that it is fair even where the texts should differ."""
-    plain, drafted = (output.metrics(answers)["tokens_per_second"] for answers in zip(*pairs, strict=True))
+    plain, drafted = (_metrics(answers)["tokens_per_second"] for answers in zip(*pairs, strict=True))
     return drafted / plain
+
+
+def _metrics(answers: Sequence[Timed]) -> dict[str, Any]:
+    return output.metrics([timed.answer for timed in answers], sum(timed.seconds for timed in answers))

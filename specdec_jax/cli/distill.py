@@ -134,7 +134,7 @@ def _questions(options: Options, target: Loaded) -> list[Question]:
     )
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
-    return [Question(one.prompt.category or "all", list(one.token_ids)) for one in asked]
+    return [Question(one.source.category or "all", list(one.token_ids)) for one in asked]
 
 
 def _config(options: Options) -> GenerateConfig:

@@ -1,23 +1,19 @@
 """``specdec generate``: continue prompts with a model, drafted for by another or by n-grams."""
 
-import contextlib
 import dataclasses
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from ..batch.errors import JobError, WriteError
+from ..batch.hosts import Host, join
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, drafting, output, requests
-from .engine import Engine, answer
+from . import UserError, drafting, in_order, job, requests
 from .options import CONFIG, SAMPLING, File, parse
-from .prompts import Fault, from_arguments, from_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +23,10 @@ class Options:
     Prompts stand on the command line, or in a file: JSON lines with one of prompt, messages or token_ids and, if
     wanted, id, category, temperature, top_k, top_p, min_p, max_new_tokens and seed, or text with one prompt a line.
     Answers come out in the order of the prompts.
+
+    With --prompt-file and --output it is a job: answers go to disk as they finish, each a line of JSON with its
+    prompt's index, and the same command started again goes on where it was stopped. Exit status: 0 all answered, 1 some
+    prompts cannot be, 2 nothing done, 3 stopped before the end.
     """
 
     prompts: Positional[Annotated[tuple[str, ...], arg(metavar="PROMPT ...")]] = ()
@@ -45,13 +45,24 @@ class Options:
     seed: int = 0
     """Of all randomness. A row's own key comes from it and from the prompt's place, whatever the batch."""
     batch: int = 1
-    """Most prompts that are answered at a time."""
-    format: Literal["text", "jsonl"] = "text"
-    """Answers for people, or one JSON object a line."""
-    output: File = None
-    """Write the answers to this file instead of standard output."""
+    """Most prompts that are answered at a time; when one ends, the next takes its place."""
+    format: Literal["text", "jsonl"] | None = None
+    """Answers for people, or one JSON object a line; by default JSON lines for a job, and text otherwise."""
+    output: Annotated[str | None, arg(metavar="PATH")] = None
+    """Write the answers to this file instead of standard output; for a job a directory, or a file that ends in .jsonl,
+    local or gs://."""
     logprobs: bool = False
     """Add the log-probability of each token to JSON lines."""
+    drain: float = 20.0
+    """Seconds for which a job that gets SIGTERM finishes what runs; what does not is answered by the next run."""
+    scope: Literal["process", "host"] = "process"
+    """Who answers a job: this process alone, or all hosts that run the same command, a share each."""
+    coordinator: Annotated[str | None, arg(metavar="HOST:PORT")] = None
+    """With --scope host: the address of the first host, where the environment does not tell."""
+    processes: int | None = None
+    """With --scope host: how many hosts there are."""
+    process: int | None = None
+    """With --scope host: the number of this one, from 0."""
     sampling: OmitArgPrefixes[SamplingParams] = SAMPLING
     config: OmitArgPrefixes[GenerateConfig] = CONFIG
 
@@ -65,81 +76,40 @@ class Options:
         if bool(self.prompts) == (self.prompt_file is not None):
             got = "prompts and --prompt-file" if self.prompts else "no prompt"
             raise ValueError(f"got {got}; expected prompts as arguments, or --prompt-file with a file of them")
+        if not 0 <= self.drain < float("inf"):
+            raise ValueError(f"drain is {self.drain}; expected seconds, 0 or more")
+        if self.scope == "host" and not self.is_job:
+            raise ValueError("scope is host, but this is no job; expected --prompt-file and --output, as JSON lines")
+        given = [name for name in ("coordinator", "processes", "process") if getattr(self, name) is not None]
+        if given and self.scope != "host":
+            raise ValueError(f"got {given[0]}, but scope is {self.scope}; expected it with --scope host only")
+
+    @property
+    def is_job(self) -> bool:
+        """Whether answers are kept as those of a job."""
+        return self.prompt_file is not None and self.output is not None and self.format != "text"
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command; 1 where some prompts could not be answered, 2 where none could."""
+    """Run the command; 1 where some prompts could not be answered, 2 where none could, 3 where a job was stopped."""
     options = parse(Options, "generate", args)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    prompts = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
-    target = load(options.target)
-    chosen = drafting.make(options.draft, target)
-    asked, faults = requests.prepare(
-        prompts,
-        target,
-        config=options.config,
-        sampling=options.sampling,
-        max_new_tokens=options.max_new_tokens,
-        chat=options.chat,
-    )
-    for fault in faults:
-        errors.print(f"{fault.where}: {fault.why}", markup=False)
-    if not asked:
-        return _close(faults, len(prompts), errors)
-    engine = Engine(chosen, options.config, min(options.batch, len(asked)), options.seed)
-
-    answers = []
-    with _open(options.output) as file:
-        console = Console(file=file, highlight=False)
-        with _progress(len(asked), quiet=file.isatty()) as (progress, task):
-
-            def compiling(slots: int) -> None:
-                progress.update(task, description=f"compiling for prompts of {slots} tokens")
-
-            for found in answer(engine, asked, compiling=compiling):
-                progress.update(task, advance=1, description="answering")
-                if options.format == "jsonl":
-                    file.write(output.line(output.record(found, target.tokenizer, logprobs=options.logprobs)))
-                    file.flush()
-                else:
-                    output.print_answer(found, target.tokenizer, console)
-                answers.append(found._replace(logprobs=[], sampled_logprobs=[]))
-    if answers:
-        errors.print(output.metrics_table({options.draft: output.metrics(answers)}, title="compiling left out"))
-    return _close(faults, len(prompts), errors)
-
-
-def _close(faults: Sequence[Fault], total: int, errors: Console) -> int:
-    if not faults:
-        return 0
-    errors.print(f"{len(faults)} of {total} prompts could not be answered", markup=False)
-    return 2 if len(faults) == total else 1
-
-
-@contextlib.contextmanager
-def _open(path: Path | None) -> Iterator[TextIO]:
-    if path is None:
-        yield sys.stdout
-        return
     try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; expected a file in a folder that exists") from error
-    with file:
-        yield file
-
-
-@contextlib.contextmanager
-def _progress(total: int, *, quiet: bool):
-    """A bar on standard error where that is a terminal and the answers do not go to the same one."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns,
-        console=console,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        disable=quiet or not console.is_terminal,
-    ) as progress:
-        yield progress, progress.add_task("starting", total=total)
+        # Before anything else: JAX wants to know of other hosts before it touches a device.
+        host = join(options.coordinator, options.processes, options.process) if options.scope == "host" else Host()
+        target = load(options.target)
+        chosen = drafting.make(options.draft, target)
+        read = requests.reader(
+            target,
+            config=options.config,
+            sampling=options.sampling,
+            max_new_tokens=options.max_new_tokens,
+            chat=options.chat,
+        )
+        answer = job.answer if options.is_job else in_order.answer
+        return answer(options, chosen, read, host, errors)
+    except WriteError as error:
+        errors.print(f"specdec generate: {error}", markup=False)
+        return job.STOPPED
+    except JobError as error:
+        raise UserError(str(error)) from error

@@ -5,16 +5,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .. import state
+from ..batch import Answer, Finished, Refused
+from ..batch.request import Counts
 from ..models import Tokenizer
-from ..state import FinishReason, summary
-from .engine import Answer
+from ..state import FinishReason
+from .prompts import Fault, Prompt
 
 
 def text_of(answer: Answer, tokenizer: Tokenizer | None) -> str:
@@ -25,14 +26,40 @@ def text_of(answer: Answer, tokenizer: Tokenizer | None) -> str:
     return tokenizer.decode(ids[:-1] if answer.finish_reason == FinishReason.END_TOKEN else ids)
 
 
-def metrics(answers: Sequence[Answer]) -> dict[str, Any]:
-    """The metrics over all these answers; None where nothing was counted."""
-    stats = jax.tree.map(lambda *rows: jnp.asarray(np.concatenate(rows)), *(answer.stats for answer in answers))
-    tokens = jnp.asarray([len(answer.token_ids) for answer in answers])
-    seconds = sum(answer.seconds for answer in answers)
-    speed = float(tokens.sum()) / seconds if seconds else math.nan
-    found = {"tokens": int(tokens.sum()), **summary(stats, tokens), "tokens_per_second": speed}
-    return {name: _known(value) for name, value in found.items()}
+class Tally:
+    """Counts over many answers, of which none is kept."""
+
+    def __init__(self):
+        self._seconds = 0.0
+        self._counts: Counts | None = None
+
+    def add(self, finished: Finished) -> None:
+        """Count the answers of a stretch, and its time."""
+        self._seconds += finished.seconds
+        for answer in finished.answers:
+            if isinstance(answer, Answer):
+                self._counts = answer.counts if self._counts is None else _sum(self._counts, answer.counts)
+
+    def metrics(self) -> dict[str, Any]:
+        """The metrics over all of them; None where nothing was counted."""
+        if self._counts is None:
+            return {}
+        tokens = self._counts.tokens
+        speed = tokens / self._seconds if self._seconds else math.nan
+        found = {"tokens": tokens, **state.metrics(*self._counts), "tokens_per_second": speed}
+        return {name: _known(value) for name, value in found.items()}
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    added = [np.add(a, b).tolist() for a, b in zip(one, other, strict=True)]
+    return Counts(*added)
+
+
+def metrics(answers: Sequence[Answer], seconds: float) -> dict[str, Any]:
+    """The metrics over these answers, which took so long."""
+    tally = Tally()
+    tally.add(Finished([*answers], seconds))
+    return tally.metrics()
 
 
 def _known(value: Any) -> Any:
@@ -42,22 +69,29 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def record(answer: Answer, tokenizer: Tokenizer | None, *, logprobs: bool) -> dict[str, Any]:
-    """An answer as it stands in a line of JSON."""
-    prompt = answer.request.prompt
-    stats = metrics([answer])
+def record(found: Answer | Refused, tokenizer: Tokenizer | None, *, logprobs: bool) -> dict[str, Any]:
+    """An answer, or why there is none, as it stands in a line of JSON."""
+    if isinstance(found, Refused):
+        return _label(found.index, found.source) | {"error": found.why}
+    stats = metrics([found], 0.0)
     del stats["tokens_per_second"]  # of the batch, not of a row
-    fields: dict[str, Any] = {"id": answer.request.index if prompt.id is None else prompt.id}
-    if prompt.category is not None:
-        fields["category"] = prompt.category
-    fields |= {
-        "text": None if tokenizer is None else text_of(answer, tokenizer),
-        "token_ids": answer.token_ids,
-        "finish_reason": answer.finish_reason.name.lower(),
+    fields = _label(found.request.index, found.request.source) | {
+        "text": None if tokenizer is None else text_of(found, tokenizer),
+        "token_ids": found.token_ids,
+        "finish_reason": found.finish_reason.name.lower(),
     }
     if logprobs:
-        fields["logprobs"] = {"raw": _known(answer.logprobs), "sampled": _known(answer.sampled_logprobs)}
+        fields["logprobs"] = {"raw": _known(found.logprobs), "sampled": _known(found.sampled_logprobs)}
+    if found.finish_reason == FinishReason.NAN:
+        fields["error"] = f"the target's logits were broken (NaN, +inf or all -inf) after {len(found.token_ids)} tokens"
     return fields | {"stats": stats}
+
+
+def _label(index: int, prompt: Prompt | Fault) -> dict[str, Any]:
+    if isinstance(prompt, Fault):
+        return {"id": index}
+    category = {} if prompt.category is None else {"category": prompt.category}
+    return {"id": index if prompt.id is None else prompt.id} | category
 
 
 def line(fields: Mapping[str, Any]) -> str:
@@ -67,7 +101,7 @@ def line(fields: Mapping[str, Any]) -> str:
 
 def heading(answer: Answer) -> str:
     """How an answer is announced: its id, or the prompt's place."""
-    prompt = answer.request.prompt
+    prompt = answer.request.source
     label = prompt.where if prompt.id is None else str(prompt.id)
     return label if prompt.category is None else f"{label} ({prompt.category})"
 

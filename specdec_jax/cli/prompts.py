@@ -12,6 +12,7 @@ from . import UserError
 SHIPPED = Path(__file__).with_name("prompts.jsonl")
 """Prompts that come with the package."""
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SOURCES = ("prompt", "messages", "token_ids")
 
 
@@ -50,18 +51,32 @@ def from_arguments(texts: Sequence[str]) -> list[Prompt | Fault]:
 
 def from_file(path: Path) -> list[Prompt | Fault]:
     """Prompts of a file: JSON lines where its name ends in .jsonl, else one prompt a line. Blank lines do not count."""
+    prompts = list(each_of_file(path))
+    if not prompts:
+        raise UserError(f"{path} holds no prompts; expected one a line")
+    return prompts
+
+
+def each_of_file(path: Path) -> Iterator[Prompt | Fault]:
+    """The same one after the other, so that a file may be larger than the memory."""
+    read = _json_line if path.suffix.lower() == ".jsonl" else _text_line
+    for number, line in lines_of_file(path):
+        yield _attempt(read, line, f"{path}:{number}")
+
+
+def lines_of_file(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, and their numbers from 1."""
     try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+                if line.strip():
+                    yield number, line.removesuffix(b"\n")
     except OSError as error:
         raise UserError(
             f"cannot read the prompts in {path}: {error.strerror}; expected a text file with one prompt a line, or a "
             ".jsonl file"
         ) from error
-    read = _json_line if path.suffix.lower() == ".jsonl" else _text_line
-    prompts = [_attempt(read, line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
-    if not prompts:
-        raise UserError(f"{path} holds no prompts; expected one a line")
-    return prompts
 
 
 def _attempt(read: Callable[[Any, str], Prompt], value: Any, where: str) -> Prompt | Fault:

@@ -1,0 +1,120 @@
+"""Where a job keeps its files, and the few ways in which they are written.
+
+Paths are local or remote (``gs://``); `etils.epath` opens both. A local file is appended to and locked. A remote object
+cannot be appended to, so results go there in numbered parts, each of which appears whole or not at all.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from etils import epath
+
+from .errors import JobError, WriteError
+
+_SUFFIX = ".jsonl"
+_BLOCK = 1 << 16
+
+
+class Place(NamedTuple):
+    """Where one process of a job writes."""
+
+    folder: epath.Path
+    name: str
+    """Of the job's files, before what tells them apart."""
+    process: int = 0
+    processes: int = 1
+
+    @property
+    def manifest(self) -> epath.Path:
+        """What the job is."""
+        return self.folder / f"{self.name}.manifest.json"
+
+    @property
+    def shard(self) -> str:
+        """The name of this process's results, as in ``answers-00002-of-00004``; one alone has no number."""
+        return self.name if self.processes == 1 else f"{self.name}-{self.process + 1:05d}-of-{self.processes:05d}"
+
+    @property
+    def results(self) -> epath.Path:
+        """This process's results."""
+        return self.folder / f"{self.shard}{_SUFFIX}"
+
+    def part(self, number: int) -> epath.Path:
+        """A part of them, where they cannot be appended to."""
+        return self.folder / f"{self.shard}.{number:06d}{_SUFFIX}"
+
+    def all_results(self) -> list[epath.Path]:
+        """The results of all processes, however many they were when they were written."""
+        pattern = re.compile(rf"{re.escape(self.name)}(-\d{{5}}-of-\d{{5}})?(\.\d{{6}})?{re.escape(_SUFFIX)}")
+        if not self.folder.exists():
+            return []
+        return sorted((path for path in self.folder.iterdir() if pattern.fullmatch(path.name)), key=str)
+
+
+def place(output: str, process: int = 0, processes: int = 1) -> Place:
+    """Of an output that is a directory, or a file whose name ends in .jsonl."""
+    path = epath.Path(output)
+    if path.name.endswith(_SUFFIX):
+        return Place(path.parent, path.name.removesuffix(_SUFFIX), process, processes)
+    return Place(path, "answers", process, processes)
+
+
+def is_remote(path: epath.Path) -> bool:
+    """Whether it is an object in a store, which cannot be appended to."""
+    return "://" in os.fspath(path)
+
+
+def make_folder(folder: epath.Path) -> None:
+    """Raises a JobError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JobError(
+            f"cannot write into {folder}: {error.strerror}; expected a directory, or leave for one"
+        ) from error
+
+
+def write_whole(path: epath.Path, text: str) -> None:
+    """A small file, whole or not there, even if the machine stops meanwhile."""
+    try:
+        if is_remote(path):
+            path.write_text(text)
+            return
+        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+        try:
+            with part.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise WriteError(
+            f"cannot write {path}: {error.strerror or error}; make room, or name another output"
+        ) from error
+
+
+def lines(path: epath.Path) -> Iterator[bytes]:
+    """The whole lines of a file. One that was cut off is no line: it was being written when its process was killed."""
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield line
+
+
+def cut_torn_line(fd: int) -> None:
+    """Shorten a file to its last whole line."""
+    end = os.fstat(fd).st_size
+    while end:
+        start = max(0, end - _BLOCK)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    os.ftruncate(fd, end)

@@ -1,0 +1,170 @@
+"""Many prompts through a few slots: when a row ends, the next prompt takes its place."""
+
+import dataclasses
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+
+from .._typing import PyTree
+from ..drafters import Drafter
+from ..lm import LanguageModel
+from ..state import FinishReason, GenerateConfig, Generation
+from .request import Answer, Counts, Refused, Request, check
+from .slots import Slots
+
+
+class Finished(NamedTuple):
+    """What ended in one stretch of decoding; often nothing."""
+
+    answers: list[Answer | Refused]
+    seconds: float
+    """Of the clock since the stretch before, building programs left out."""
+
+
+_CONFIG = GenerateConfig()
+
+
+def _say_nothing(slots: int) -> None:
+    del slots
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchGenerator:
+    """Answers any number of requests with ``batch`` rows that are kept busy.
+
+        generate_all = BatchGenerator(target, target_params, drafter, drafter_params, batch=8)
+        for answer in generate_all(Request(index, ids) for index, ids in enumerate(prompts)):
+            ...
+
+    Requests are drawn from their iterable as slots become idle, so a million of them are never in memory. Answers come
+    as they finish. A row's randomness comes from the seed and the request alone, never from slot, neighbours or order:
+    with a fixed draft length, or under the coupled rule, any batch size gives the same tokens (in float32; in bfloat16
+    other shapes round otherwise).
+
+    Three programs are compiled: one that reads prompts, for each bucket of lengths that occurs, one that decodes, and a
+    small one that takes an answer out. Nothing that comes later compiles anew. While the device decodes, the host hands
+    out the answers before and draws the requests to come.
+    """
+
+    target: LanguageModel
+    target_params: PyTree
+    drafter: Drafter | None
+    drafter_params: PyTree
+    config: GenerateConfig = _CONFIG
+    batch: int = 8
+    """Slots."""
+    seed: int = 0
+    """Of the requests that bring none."""
+    eos_tokens: Sequence[int] = ()
+    """Ids of which any ends a row."""
+    refill: int | None = None
+    """Rows that have ended before their slots are filled; by default an eighth of the batch. Reading prompts costs a
+    pass whether one or several are due, and while several are waited for their slots are idle."""
+    max_rounds: int = 16
+    """Rounds after which the host has a look, even if too few rows have ended."""
+    compiling: Callable[[int], None] = _say_nothing
+    """Told before programs are built for prompts of so many slots."""
+
+    def __post_init__(self):
+        for name in ("batch", "refill", "max_rounds"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < 2**31:
+                raise ValueError(f"{name} is {value}; expected an integer >= 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed}; expected an integer from 0 to {2**32 - 1}")
+
+    def __call__(self, requests: Iterable[Request | Refused]) -> Iterator[Answer | Refused]:
+        """The answers as they finish. A request that cannot be answered comes back as refused."""
+        for finished in self.stretches(requests):
+            yield from finished.answers
+
+    def stretches(
+        self, requests: Iterable[Request | Refused], *, accepting: Callable[[], bool] = lambda: True
+    ) -> Iterator[Finished]:
+        """The same, stretch by stretch, so that the caller has a say at least every ``max_rounds`` rounds.
+
+        Once ``accepting()`` is False no request starts any more, and it ends with those that run. Whoever stops before
+        that loses the rows that run and nothing else.
+        """
+        slots = Slots(
+            self.target,
+            self.target_params,
+            self.drafter,
+            self.drafter_params,
+            batch=self.batch,
+            config=self.config,
+            seed=self.seed,
+            eos_tokens=self.eos_tokens,
+        )
+        source = iter(requests)
+        waiting: deque[Request] = deque()
+        ended: list[tuple[Request, Generation]] = []
+        wanted = self.refill or max(1, self.batch // 8)
+        started = time.perf_counter()
+        refused, more = self._draw(source, waiting)
+        while True:
+            accepts = accepting()
+            building = self._fill(slots, waiting) if accepts else 0.0
+            if slots.busy:
+                slots.decode(wanted=wanted, rounds=self.max_rounds)
+            # The device is at work: all from here to `ended` costs it no time.
+            answers = [*refused, *(_answer(request, generation) for request, generation in ended)]
+            refused, more = self._draw(source, waiting) if more and accepts else ([], more)
+            now = time.perf_counter()
+            yield Finished(answers, now - started - building)
+            started = now
+            if not slots.busy and not refused and not (accepts and (waiting or more)):
+                return
+            ended = slots.ended()
+
+    def _draw(self, source: Iterator[Request | Refused], waiting: deque[Request]) -> tuple[list[Refused], bool]:
+        """Let up to a batch of requests wait; returns those that cannot be answered, and whether more may come."""
+        wanted, drawn, refused = self.batch - len(waiting), 0, []
+        for drawn, request in enumerate(itertools.islice(source, wanted), 1):  # noqa: B007
+            checked = self._checked(request)
+            (refused if isinstance(checked, Refused) else waiting).append(checked)
+        return refused, drawn == wanted
+
+    def _checked(self, request: Request | Refused) -> Request | Refused:
+        if isinstance(request, Refused):
+            return request
+        try:
+            target = self.target
+            check(request, self.config, vocab_size=target.vocab_size, max_positions=target.max_positions)
+        except ValueError as error:
+            return Refused(request.index, str(error), request.source)
+        return request
+
+    def _fill(self, slots: Slots, waiting: deque[Request]) -> float:
+        """Give idle slots to those that wait; returns the seconds that building programs took."""
+        seconds = 0.0
+        while True:
+            width, group = slots.next_group(waiting)
+            if not group:
+                return seconds
+            if not slots.is_built(width):
+                started = time.perf_counter()
+                self.compiling(width)
+                slots.build(width)
+                seconds += time.perf_counter() - started
+            slots.insert(width, group)
+
+
+def _answer(request: Request, generation: Generation) -> Answer:
+    """A generation of one row, fetched from the device."""
+    stats, logprobs = generation.stats, generation.logprobs
+    counts = (stats.rounds, stats.drafted, stats.accepted, stats.drafted_at, stats.accepted_at)
+    values = (generation.lengths, generation.finish_reason, generation.tokens, logprobs.raw, logprobs.sampled, *counts)
+    length, reason, tokens, raw, sampled, *counts = (value[0].tolist() for value in jax.device_get(values))
+    return Answer(
+        request=request,
+        token_ids=tokens[:length],
+        finish_reason=FinishReason(reason),
+        logprobs=raw[:length],
+        sampled_logprobs=sampled[:length],
+        counts=Counts(length, *counts),
+    )

@@ -1,0 +1,59 @@
+"""What defines a job, kept beside its results: a run with other settings may not go on with them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import JobError
+from .files import Place, make_folder, write_whole
+
+_FORMAT = 1
+
+
+def claim(place: Place, identity: Mapping[str, Any]) -> None:
+    """Make the output this job's, or find that it is already.
+
+    Every process of the job calls it; they write the same. ``identity`` is all that the answers depend on, as JSON.
+
+    Raises:
+        JobError: the output is another job's, which is named by what differs, or its manifest is damaged or missing.
+    """
+    wanted = json.loads(json.dumps({"format": _FORMAT, **identity}))
+    make_folder(place.folder)
+    held = [path for path in place.all_results() if path.stat().length]  # first: others write theirs after the manifest
+    if not place.manifest.exists():
+        if held:
+            raise JobError(
+                f"{held[0]} holds results, but {place.manifest} is missing, which says of what job; put it back, or "
+                "name another output"
+            )
+        write_whole(place.manifest, json.dumps(wanted, indent=2) + "\n")
+    other = differences(_read(place), wanted)
+    if other:
+        raise JobError(
+            f"{place.manifest} is of another job: {'; '.join(other)}. Expected the same to go on with it, so name "
+            "another output, or repeat what it began with"
+        )
+
+
+def _read(place: Place) -> Any:
+    try:
+        found = json.loads(place.manifest.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+    except (OSError, ValueError) as error:
+        raise JobError(
+            f"{place.manifest} is damaged ({error}); expected what a job wrote there, so put it back, or name another "
+            "output"
+        ) from error
+    return found
+
+
+def differences(found: Any, wanted: Any, name: str = "") -> list[str]:
+    """What differs between two JSON values, each by its place."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = dict.fromkeys([*found, *wanted])
+        return [
+            line for key in keys for line in differences(found.get(key), wanted.get(key), f"{name}.{key}".lstrip("."))
+        ]
+    return [] if found == wanted else [f"{name} was {found!r} and is now {wanted!r}"]

@@ -1,0 +1,146 @@
+"""The results of one process on the disk: a line of JSON each, on disk before it counts as done."""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from .errors import JobError, WriteError
+from .files import Place, cut_torn_line, is_remote, lines
+
+_PART = 1000
+
+
+class Appended:
+    """A local file."""
+
+    def __init__(self, path: epath.Path, fd: int):
+        self._path, self._fd = path, fd
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """On disk when it returns; a WriteError, and the file as it was before, where that fails."""
+        before = os.fstat(self._fd).st_size
+        rest = memoryview(_encode(records))
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # the next run would cut it just so
+                os.ftruncate(self._fd, before)
+            raise _cannot_write(self._path, error) from error
+
+
+class Parts:
+    """Numbered objects of up to ``size`` results, each written at once; what waits for its part is lost if killed."""
+
+    def __init__(self, place: Place, size: int = _PART):
+        self._place, self._size = place, size
+        self._waiting: list[Mapping[str, Any]] = []
+        before = [path.name.split(".") for path in place.all_results()]
+        self._number = 1 + max((int(number) for shard, number, *_ in before if shard == place.shard), default=-1)
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """In the part that is being filled when it returns."""
+        self._waiting.extend(records)
+        if len(self._waiting) >= self._size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the part that is being filled; a WriteError where that fails."""
+        if not self._waiting:
+            return
+        path = self._place.part(self._number)
+        try:
+            path.write_bytes(_encode(self._waiting))
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+        self._number += 1
+        self._waiting.clear()
+
+
+Results = Appended | Parts
+
+
+@contextlib.contextmanager
+def open_results(place: Place) -> Iterator[Results]:
+    """The results of this process, to go on with; a local file belongs to one process at a time.
+
+    Raises:
+        JobError: the folder cannot be written, or another process works on this job.
+    """
+    if is_remote(place.folder):
+        results = Parts(place)
+        try:
+            yield results
+        finally:
+            results.flush()
+        return
+    with _locked(place.results) as fd:
+        for other in place.all_results():
+            if other != place.results and not _of_the_same_run(place, other):
+                with _locked(other):  # a process of a run with another number of processes may still be at it
+                    pass
+        cut_torn_line(fd)
+        yield Appended(place.results, fd)
+
+
+def _of_the_same_run(place: Place, path: epath.Path) -> bool:
+    return any(path == place._replace(process=other).results for other in range(place.processes))
+
+
+@contextlib.contextmanager
+def _locked(path: epath.Path) -> Iterator[int]:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError as error:
+        raise JobError(f"cannot write {path}: {error.strerror}; expected a file that can be written") from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise JobError(
+                f"another process writes {path}; expected one for each output, so wait for it or name another output"
+            ) from error
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _encode(records: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records).encode()
+
+
+def _cannot_write(path: epath.Path, error: OSError) -> WriteError:
+    return WriteError(
+        f"cannot write {path}: {error.strerror or error}; what was written before is whole, so make room and start the "
+        "same command again"
+    )
+
+
+def read_results(place: Place) -> Iterator[dict[str, Any]]:
+    """The records of all processes, this run's and those of earlier ones, however many they were.
+
+    Raises:
+        JobError: a line is no record of a job.
+    """
+    for path in place.all_results():
+        for number, line in enumerate(lines(path), 1):
+            yield _record(path, number, line)
+
+
+def _record(path: epath.Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        if not isinstance(record["index"], int):
+            raise TypeError("its index is no number")
+    except (ValueError, KeyError, TypeError) as error:
+        raise JobError(
+            f"line {number} of {path} is no result of a job ({type(error).__name__}: {error}); delete the line to have "
+            "its prompt answered again, or name another output"
+        ) from error
+    return record

@@ -1,0 +1,95 @@
+"""``specdec generate`` with a prompt file and an output: a job that goes on where it was stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..batch import job
+from ..batch.files import place
+from ..batch.fingerprint import digest_of, fingerprint
+from ..batch.hosts import Host
+from ..batch.manifest import claim
+from ..batch.results import open_results
+from ..models import Tokenizer
+from . import UserError, output
+from .drafting import Drafting
+from .drain import draining
+from .engine import generator
+from .progress import bar
+from .prompts import each_of_file, lines_of_file
+from .requests import Reader
+
+if TYPE_CHECKING:
+    from .generate import Options
+
+STOPPED = 3
+"""Exit status of a job that stopped before its end: the same command goes on with it."""
+_SETTINGS = ("max_new_tokens", "seed", "chat", "logprobs")
+
+
+def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors: Console) -> int:
+    """Answer what is left of this host's share; returns the exit status.
+
+    Raises:
+        JobError: the output is another job's, damaged, or in use, or cannot be written.
+    """
+    prompts, where = options.prompt_file, options.output
+    assert prompts is not None, "Options.is_job"
+    assert where is not None, "Options.is_job"
+    total = sum(1 for _ in lines_of_file(prompts))
+    if not total:
+        raise UserError(f"{prompts} holds no prompts; expected one a line")
+    share = len(range(host.process, total, host.processes))
+    to = place(where, host.process, host.processes)
+    tokenizer, tally = chosen.target.tokenizer, output.Tally()
+
+    claim(to, identity(options, chosen, prompts))
+    with open_results(to) as results, draining(options.drain) as drain, bar(share, quiet=False) as shown:
+        progress = job.resume(to)
+        left = (pair for pair in host.share(each_of_file(prompts)) if pair[0] not in progress.done)
+        stretches = job.run(
+            generator(chosen, options.config, batch=options.batch, seed=options.seed, compiling=shown.compiling),
+            (read(index, prompt) for index, prompt in left),
+            lambda found: output.record(found, tokenizer, logprobs=options.logprobs),
+            results,
+            progress,
+            accepting=lambda: not drain.asked,
+            over=lambda: drain.over,
+        )
+        for finished in stretches:
+            tally.add(finished)
+            shown.answered(len(progress.done))
+
+    if tally.metrics():
+        errors.print(output.metrics_table({options.draft: tally.metrics()}, title="this run, compiling left out"))
+    done = len(progress.done)
+    whose = f" of host {host.process + 1} of {host.processes}" if host.processes > 1 else ""
+    errors.print(f"{done} of {share} prompts{whose} are done, {progress.failed} of them with an error", markup=False)
+    if done < share:
+        errors.print("stopped before the end; the same command goes on from here", markup=False)
+        return STOPPED
+    return 1 if progress.failed else 0
+
+
+def identity(options: Options, chosen: Drafting, prompts: Path) -> dict[str, Any]:
+    """All that the answers depend on, as JSON. Where files lie, batch and hosts do not count."""
+    target = chosen.target
+    return {
+        "prompts": digest_of(line + b"\n" for _, line in lines_of_file(prompts)),
+        "target": {"config": repr(target.config), "params": fingerprint(target.params)},
+        "tokenizer": None if target.tokenizer is None else _of_tokenizer(target.tokenizer),
+        "drafter": {"name": chosen.name, "params": fingerprint(chosen.params)},
+        "config": dataclasses.asdict(options.config),
+        "sampling": options.sampling._asdict(),
+        **{name: getattr(options, name) for name in _SETTINGS},
+    }
+
+
+def _of_tokenizer(tokenizer: Tokenizer) -> str:
+    template = None if tokenizer.chat_template is None else tokenizer.chat_template.source
+    parts = (tokenizer.backend.to_str(), repr(tokenizer.eos_ids), repr(template), repr(tokenizer.template_names))
+    return digest_of(part.encode() for part in parts)

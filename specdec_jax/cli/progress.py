@@ -1,0 +1,39 @@
+"""How far a command is, on standard error."""
+
+import contextlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar:
+    """A bar that is told what goes on."""
+
+    def __init__(self, progress: Progress, total: int):
+        self._progress = progress
+        self._task = progress.add_task("starting", total=total)
+
+    def compiling(self, slots: int) -> None:
+        """Programs are being built."""
+        self._progress.update(self._task, description=f"compiling for prompts of {slots} tokens")
+
+    def answered(self, done: int) -> None:
+        """So many of all prompts are done."""
+        self._progress.update(self._task, completed=done, description="answering")
+
+
+@contextlib.contextmanager
+def bar(total: int, *, quiet: bool) -> Iterator[Bar]:
+    """A bar where standard error is a terminal, unless ``quiet``."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        disable=quiet or not console.is_terminal,
+    ) as progress:
+        yield Bar(progress, total)
