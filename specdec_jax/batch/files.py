@@ -72,8 +72,11 @@ def make_folder(folder: epath.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        why = error.strerror or error
+        raise JobError(f"cannot make the folder {folder}: {why}; expected one that can be written") from error
+    except ImportError as error:
         raise JobError(
-            f"cannot write into {folder}: {error.strerror}; expected a directory, or leave for one"
+            f"cannot reach {folder}: {error.name} is not installed; expected pip install 'specdec-jax[gcs]' for gs://"
         ) from error
 
 

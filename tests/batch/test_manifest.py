@@ -1,0 +1,54 @@
+"""The manifest: one output, one job."""
+
+import pytest
+
+from specdec_jax.batch.errors import JobError, WriteError
+from specdec_jax.batch.files import place
+from specdec_jax.batch.manifest import claim
+
+IDENTITY = {"seed": 1, "sampling": {"top_p": 0.5, "top_k": 2}, "draft": None}
+
+
+def test_the_same_job_may_go_on(tmp_path):
+    for process in (0, 1):
+        claim(place(str(tmp_path / "new" / "folder"), process, 2), IDENTITY)
+
+
+def test_another_job_is_refused_by_what_differs(tmp_path):
+    claim(place(str(tmp_path)), IDENTITY)
+    other = {"seed": 2, "sampling": {"top_p": 0.5, "top_k": 3}, "draft": None}
+    with pytest.raises(JobError) as refused:
+        claim(place(str(tmp_path)), other)
+    assert "another job: seed was 1 and is now 2; sampling.top_k was 2 and is now 3. Expected" in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"seed"', "\0\0"])
+def test_a_damaged_manifest_is_no_licence_to_go_on(tmp_path, text):
+    where = place(str(tmp_path))
+    claim(where, IDENTITY)
+    where.manifest.write_text(text)
+    with pytest.raises(JobError, match=r"answers.manifest.json is damaged .*put it back, or name another output"):
+        claim(where, IDENTITY)
+
+
+def test_results_without_a_manifest_are_left_alone(tmp_path):
+    where = place(str(tmp_path))
+    where.results.write_text('{"index": 0}\n')
+    with pytest.raises(JobError, match=r"answers.jsonl holds results, but .*manifest.json is missing"):
+        claim(where, IDENTITY)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(JobError, match=r"cannot make the folder .*file/out: Not a directory"):
+        claim(place(str(tmp_path / "file" / "out")), IDENTITY)
+
+
+def test_a_manifest_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(WriteError, match=r"cannot write .*manifest.json: No space left"):
+        claim(place(str(tmp_path)), IDENTITY)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,220 @@
+"""Results on the disk: whole lines, one writer, and all that was handed over before is there."""
+
+import contextlib
+import errno
+import importlib
+import os
+import resource
+from typing import Any, ClassVar
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from specdec_jax.batch.errors import JobError, WriteError
+from specdec_jax.batch.files import Place, place
+from specdec_jax.batch.job import resume
+from specdec_jax.batch.manifest import claim
+from specdec_jax.batch.results import Parts, open_results, read_results
+
+
+def records(*indices: int) -> list[dict]:
+    return [{"index": index, "text": f"ä {index}"} for index in indices]
+
+
+def indices(where: Place) -> list[int]:
+    return [record["index"] for record in read_results(where)]
+
+
+def write(where: Place, *which: int) -> None:
+    with open_results(where) as results:
+        results.append(records(*which))
+
+
+@pytest.fixture
+def here(tmp_path) -> Place:
+    return place(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("output", "processes", "results", "manifest"),
+    [
+        ("out", 1, "out/answers.jsonl", "out/answers.manifest.json"),
+        ("out", 4, "out/answers-00002-of-00004.jsonl", "out/answers.manifest.json"),
+        ("out/x.jsonl", 1, "out/x.jsonl", "out/x.manifest.json"),
+        ("gs://b/out", 4, "gs://b/out/answers-00002-of-00004.jsonl", "gs://b/out/answers.manifest.json"),
+    ],
+)
+def test_names(output, processes, results, manifest):
+    found = place(output, 1 if processes > 1 else 0, processes)
+    assert (str(found.results), str(found.manifest)) == (results, manifest)
+
+
+def test_only_files_of_the_job_are_its_results(here):
+    names = ["answers.jsonl", "answers-00001-of-00002.jsonl", "answers-00001-of-00002.000017.jsonl"]
+    for name in [*names, "answers.manifest.json", "answers-old.jsonl", "my-answers.jsonl", "answers.jsonl.part"]:
+        (here.folder / name).touch()
+    assert sorted(path.name for path in here.all_results()) == sorted(names)
+
+
+def test_lines_go_behind_those_of_earlier_runs(here):
+    write(here, 3, 1)
+    write(here, 2)
+    assert indices(here) == [3, 1, 2]
+    assert here.results.read_text(encoding="utf-8").splitlines()[0] == '{"index": 3, "text": "ä 3"}'
+
+
+@pytest.mark.parametrize("torn", [b'{"index": 7', b"\0" * 70_000, '{"index": 7, "text": "ä'.encode()[:-1]])
+def test_a_torn_line_is_cut_off(here, torn):
+    write(here, 0, 1)
+    whole = here.results.read_bytes()
+    here.results.write_bytes(whole + torn)
+    assert indices(here) == [0, 1]
+    write(here, 2)
+    assert here.results.read_bytes().startswith(whole)
+    assert indices(here) == [0, 1, 2]
+
+
+def test_a_file_of_one_torn_line_is_emptied(here):
+    here.results.write_bytes(b'{"index": 7')
+    write(here, 2)
+    assert indices(here) == [2]
+
+
+def test_append_returns_when_it_is_on_the_disk(here, monkeypatch):
+    synced = []
+    real = os.fsync
+    with open_results(here) as results:
+        monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size) or real(fd))
+        results.append(records(0, 1))
+        assert synced == [here.results.stat().length]
+
+
+def test_a_second_process_is_refused(here):
+    with open_results(here), pytest.raises(JobError, match=r"another process writes .*answers.jsonl; expected one"):
+        write(here, 0)
+
+
+def test_a_run_with_another_number_of_processes_is_refused_while_one_runs(tmp_path):
+    one, first, second = place(str(tmp_path)), place(str(tmp_path), 0, 2), place(str(tmp_path), 1, 2)
+    with open_results(first), open_results(second), pytest.raises(JobError, match="another process writes"):
+        write(one, 0)
+    write(one, 0)
+
+
+@contextlib.contextmanager
+def files_up_to(size: int):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_whole_lines_and_the_job_goes_on(here):
+    with open_results(here) as results:
+        results.append(records(0, 1))
+        before = here.results.read_bytes()
+        with files_up_to(len(before) + 10), pytest.raises(WriteError, match="File too large; what was written before"):
+            results.append(records(2, 3))
+        assert here.results.read_bytes() == before
+    write(here, 2)
+    assert indices(here) == [0, 1, 2]
+
+
+def test_writes_may_be_short(here, monkeypatch):
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:5]))
+    write(here, *range(4))
+    assert indices(here) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("line", ["no JSON", "[1]", '{"text": "a"}', '{"index": "1"}'])
+def test_a_foreign_line_is_named(here, line):
+    write(here, 0)
+    here.results.write_text(here.results.read_text() + line + "\n")
+    with pytest.raises(JobError, match=r"line 2 of .*answers.jsonl is no result of a job .*delete the line"):
+        indices(here)
+
+
+def test_what_is_done_is_known_however_many_processes_there_were(tmp_path):
+    write(place(str(tmp_path), 0, 2), 0, 2)
+    write(place(str(tmp_path), 1, 2), 1)
+    write(place(str(tmp_path)), 5)
+    assert resume(place(str(tmp_path))).done == {0, 1, 2, 5}
+    assert resume(place(str(tmp_path), 2, 3)).done == {2, 5}
+    assert resume(place(str(tmp_path), 1, 3)).done == {1}
+
+
+def test_errors_are_counted_once(here):
+    with open_results(here) as results:
+        results.append([*records(0), {"index": 1, "error": "too long"}])
+    progress = resume(here)
+    assert (progress.done, progress.failed) == ({0, 1}, 1)
+    progress.count({"index": 1, "error": "too long"})
+    assert progress.failed == 1
+
+
+# ---- parts, as for gs://, in a local folder ----
+
+
+def test_parts_are_numbered_on_from_earlier_runs(here):
+    for which in ([0, 1, 2], [3]):
+        parts = Parts(here, size=2)
+        for index in which:
+            parts.append(records(index))
+        parts.flush()
+    names = [f"answers.{number:06d}.jsonl" for number in range(3)]
+    assert [path.name for path in here.all_results()] == names
+    assert indices(here) == [0, 1, 2, 3]
+
+
+def test_an_empty_part_is_not_written(here):
+    Parts(here).flush()
+    assert not here.all_results()
+
+
+def test_a_part_that_cannot_be_written_is_not_forgotten(here, monkeypatch):
+    parts = Parts(here, size=1)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(here.folder), "write_bytes", full)
+        with pytest.raises(WriteError, match=r"cannot write .*answers.000000.jsonl: No space left"):
+            parts.append(records(0))
+    parts.flush()
+    assert indices(here) == [0]
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """An object store that epath takes for Google's."""
+    objects: dict = {}
+    known: Any = importlib.import_module("fsspec.registry")  # the package has a mapping of that name
+
+    class Store(MemoryFileSystem):
+        protocol = ("gcs", "gs")
+        store = objects
+        pseudo_dirs: ClassVar = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return MemoryFileSystem._strip_protocol(f"memory://{str(path).removeprefix('gs://')}")
+
+    monkeypatch.setitem(known._registry, "gcs", Store)
+    return objects
+
+
+def test_an_object_store_gets_parts(bucket):
+    where = place("gs://bucket/out")
+    claim(where, {"seed": 1})
+    for index in (0, 1):
+        claim(where, {"seed": 1})
+        write(where, index)
+    names = ["answers.000000.jsonl", "answers.000001.jsonl", "answers.manifest.json"]
+    assert sorted(bucket) == [f"/bucket/out/{name}" for name in names]
+    assert indices(where) == [0, 1]
+    with pytest.raises(JobError, match=r"gs://bucket/out/answers.manifest.json is of another job: seed was 1 and is"):
+        claim(where, {"seed": 2})

@@ -1,0 +1,243 @@
+"""``specdec generate`` with a prompt file and an output: nothing lost, nothing twice, nothing mixed."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from specdec_jax.batch import BatchGenerator
+from specdec_jax.cli import main
+
+pytestmark = pytest.mark.usefixtures("quick_programs")
+
+SMALL = ["--capacity", "40", "--draft-length", "3", "--max-new-tokens", "12", "--prefill-chunk", "128", "--batch", "3"]
+TEXTS = ["a b c", "d", "e f g h", "a", "b c", "i j", "k l m", "n"]
+
+
+@pytest.fixture
+def prompts(write_lines) -> Path:
+    return write_lines(*({"prompt": text, "id": f"no {place}"} for place, text in enumerate(TEXTS)))
+
+
+@pytest.fixture
+def run(tiny, prompts, tmp_path, capsys):
+    """Runs the job; returns its status and its messages."""
+
+    def call(*args, output="out", prompt_file=prompts):
+        command = ["generate", "--target", str(tiny), "--prompt-file", str(prompt_file), *SMALL]
+        status = main([*command, "--output", str(tmp_path / output), *map(str, args)])
+        out, err = capsys.readouterr()
+        assert out == ""
+        return status, err
+
+    return call
+
+
+def answers(path: Path) -> dict[int, dict]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    by_index = {line["index"]: line for line in lines}
+    assert len(by_index) == len(lines), "a prompt was answered twice"
+    return by_index
+
+
+@pytest.fixture
+def undisturbed(run, tmp_path):
+    assert run(output="undisturbed")[0] == 0
+    return answers(tmp_path / "undisturbed" / "answers.jsonl")
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out" / "answers.jsonl"
+
+
+def test_every_prompt_has_a_line(run, undisturbed):
+    assert sorted(undisturbed) == list(range(len(TEXTS)))
+    assert undisturbed[5]["id"] == "no 5"
+    assert undisturbed[5]["token_ids"]
+    assert undisturbed[5]["stats"]["rounds"] > 0
+
+
+def test_the_answers_are_those_that_come_in_order(tiny, prompts, capsys, undisturbed):
+    main(
+        ["generate", "--target", str(tiny), "--prompt-file", str(prompts), *SMALL, "--format", "jsonl", "--batch", "1"]
+    )
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [{"index": index, **line} for index, line in enumerate(lines)] == [
+        undisturbed[index] for index in range(len(TEXTS))
+    ]
+
+
+def test_output_may_be_a_file(run, tmp_path, undisturbed):
+    assert run(output="mine.jsonl")[0] == 0
+    assert answers(tmp_path / "mine.jsonl") == undisturbed
+    assert (tmp_path / "mine.manifest.json").exists()
+
+
+def test_a_job_that_is_done_has_nothing_to_do(run, out, undisturbed):
+    assert run()[0] == 0
+    before = out.read_bytes()
+    status, err = run()
+    assert (status, out.read_bytes()) == (0, before)
+    assert "8 of 8 prompts are done, 0 of them with an error" in err
+
+
+def test_half_a_line_is_answered_again(run, out, undisturbed):
+    assert run()[0] == 0
+    lines = out.read_bytes().splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:3]) + lines[3][:20])
+    assert run()[0] == 0
+    assert answers(out) == undisturbed
+
+
+def test_prompts_that_cannot_be_answered_have_lines_too(run, out, write_lines):
+    path = write_lines({"prompt": "a", "id": 7}, "no JSON", {"prompt": "a " * 40, "id": "long"}, {"prompt": "b"})
+    for _ in range(2):  # the second run finds all of it done
+        status, err = run(prompt_file=path)
+        assert status == 1
+        assert "4 of 4 prompts are done, 2 of them with an error" in err
+    found = answers(out)
+    assert found[1]["error"].startswith("the line is not JSON")
+    assert (found[2]["id"], found[2]["error"][:29]) == ("long", "the prompt has 40 tokens, but")
+    assert found[0]["token_ids"]
+    assert found[3]["token_ids"]
+
+
+def test_a_model_that_breaks_leaves_a_line_that_says_so(run, out, monkeypatch, other, tiny, prompts, tmp_path):
+    broken = other("broken")
+    from safetensors.numpy import load_file, save_file
+
+    weights = load_file(broken / "model.safetensors")
+    weights["model.norm.weight"][3] = float("nan")
+    save_file(weights, broken / "model.safetensors")
+    status, err = run("--target", broken)
+    assert status == 1
+    assert "8 of 8 prompts are done, 8 of them with an error" in err
+    assert answers(out)[0]["error"] == "the target's logits were broken (NaN, +inf or all -inf) after 0 tokens"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--seed", "1"], "seed was 0 and is now 1"),
+        (["--temperature", "0.5"], "sampling.temperature was 1.0 and is now 0.5"),
+        (["--draft", "none"], "drafter.name was 'ngram' and is now 'none'"),
+        (["--draft-length", "2"], "config.draft_length was 3 and is now 2"),
+    ],
+)
+def test_other_settings_are_refused(run, change, message):
+    assert run("--batch", "2")[0] == 0
+    status, err = run(*change)
+    assert status == 2
+    assert f"answers.manifest.json is of another job: {message}. Expected the same to go on with it" in err
+
+
+def test_other_prompts_and_weights_are_refused(run, prompts, other):
+    assert run()[0] == 0
+    assert "target.params was" in run("--target", other("reweighed", seed=1))[1]
+    prompts.write_text(prompts.read_text().replace("no 7", "no 8"))
+    assert "another job: prompts was" in run()[1]
+
+
+def test_the_batch_may_change_between_runs(run, out, undisturbed):
+    assert run("--batch", "2")[0] == 0
+    lines = out.read_bytes().splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:3]))
+    assert run("--batch", "3")[0] == 0
+    assert answers(out) == undisturbed
+
+
+@pytest.fixture
+def after_a_stretch(monkeypatch):
+    """Does something once, when the first stretch with answers is over."""
+
+    def act(action):
+        whole = BatchGenerator.stretches
+
+        def stretches(self, requests, **options):
+            waits = True
+            for finished in whole(self, requests, **options):
+                yield finished
+                if waits and finished.answers:
+                    waits = False
+                    action()
+
+        monkeypatch.setattr(BatchGenerator, "stretches", stretches)
+
+    return act
+
+
+@pytest.mark.parametrize("seconds", ["60", "0"])
+def test_sigterm_finishes_what_runs_and_the_next_run_does_the_rest(run, out, undisturbed, after_a_stretch, seconds):
+    after_a_stretch(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    status, err = run("--drain", seconds)
+    assert status == 3
+    assert "stopped before the end; the same command goes on from here" in err
+    done = len(answers(out))
+    assert 1 <= done <= 1 + (3 + 3 if seconds == "60" else 3)
+    assert run()[0] in (0, 3)
+    assert run()[0] == 0
+    assert answers(out) == undisturbed
+
+
+def test_a_second_sigterm_ends_it_at_once(run, after_a_stretch):
+    def twice():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    after_a_stretch(twice)
+    with pytest.raises(SystemExit) as stop:
+        run("--drain", "1000")
+    assert stop.value.code == 128 + signal.SIGTERM
+
+
+def test_a_full_disk_stops_it_and_the_next_run_does_the_rest(run, out, undisturbed, monkeypatch):
+    real, room = os.write, [1500]
+
+    def write(fd, data):
+        if not os.readlink(f"/proc/self/fd/{fd}").endswith("answers.jsonl"):
+            return real(fd, data)
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = real(fd, data[: room[0]])
+        room[0] -= written
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        status, err = run()
+    assert status == 3
+    assert "answers.jsonl: No space left on device; what was written before is whole, so make room" in err
+    assert 0 < len(answers(out)) < len(TEXTS)
+    assert run()[0] == 0
+    assert answers(out) == undisturbed
+
+
+def test_an_output_that_cannot_be_written(run, tmp_path):
+    (tmp_path / "file").touch()
+    status, err = run(output="file/out")
+    assert status == 2
+    assert "cannot make the folder" in err
+
+
+def test_a_file_without_prompts(run, write_lines):
+    status, err = run(prompt_file=write_lines(""))
+    assert status == 2
+    assert "holds no prompts; expected one a line" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--scope", "host", "--format", "text"], "scope is host, but this is no job; expected --prompt-file and"),
+        (["--processes", "2"], "got processes, but scope is process; expected it with --scope host only"),
+        (["--drain", "-1"], "drain is -1.0; expected seconds, 0 or more"),
+    ],
+)
+def test_options_that_contradict_each_other(run, args, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(*args)
+    assert stop.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
