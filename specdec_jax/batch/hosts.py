@@ -1,15 +1,15 @@
 """One job on many hosts: every host runs the same command and takes its share of the prompts."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 import jax
+from jax.experimental import multihost_utils
 
 from .errors import JobError
 
 T = TypeVar("T")
-
-_A_WEEK = 7 * 24 * 3600
 
 
 class Host(NamedTuple):
@@ -23,25 +23,37 @@ class Host(NamedTuple):
         return ((index, item) for index, item in enumerate(items) if index % self.processes == self.process)
 
 
-def join(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Host:
-    """Join JAX's own multi-controller runtime, before anything else touches a device.
+@contextlib.contextmanager
+def joined(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Iterator[Host]:
+    """Take part in JAX's own multi-controller runtime; to be entered before anything touches a device.
 
     Args:
-        coordinator: ``host:port`` of process 0; processes: how many there are; process: the number of this one. What is
-            not given comes from the environment, as on Cloud TPU, SLURM, Kubernetes and Open MPI.
+        coordinator: ``host:port`` of process 0.
+        processes: how many there are.
+        process: the number of this one. What is not given comes from the environment, as on Cloud TPU, SLURM,
+            Kubernetes and Open MPI.
 
-    The hosts do not wait for each other: one that has nothing left to do ends, and one that dies takes no other along,
-    unless it is the coordinator.
+    Hosts do not wait for each other: one that has nothing left to do leaves, and one that dies takes no other along.
+    Process 0 alone, the coordinator, stays until the others have left or died, and they cannot go on without it.
 
     Raises:
         JobError: the environment does not say what is not given, or the coordinator does not answer.
     """
     jax.config.update("jax_enable_recoverability", True)
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     try:
-        jax.distributed.initialize(coordinator, processes, process, shutdown_timeout_seconds=_A_WEEK)
+        jax.distributed.initialize(coordinator, processes, process)
     except (ValueError, RuntimeError) as error:
         raise JobError(
             f"cannot join the other hosts ({error}); expected an environment that JAX knows (Cloud TPU, SLURM, "
             "Kubernetes, Open MPI), or a coordinator, the number of processes, and the number of this one"
         ) from error
-    return Host(jax.process_index(), jax.process_count())
+    try:
+        host = Host(jax.process_index(), jax.process_count())
+        yield host
+        if host.process == 0:
+            # It waits for all that live to come here, and the others never do: they leave.
+            with contextlib.suppress(multihost_utils.ProcessFailureError), multihost_utils.live_devices(jax.devices()):
+                pass
+    finally:
+        jax.distributed.shutdown()

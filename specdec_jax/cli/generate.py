@@ -1,5 +1,6 @@
 """``specdec generate``: continue prompts with a model, drafted for by another or by n-grams."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -8,7 +9,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..batch.errors import JobError, WriteError
-from ..batch.hosts import Host, join
+from ..batch.hosts import Host, joined
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -95,21 +96,31 @@ def main(args: Sequence[str]) -> int:
     options = parse(Options, "generate", args)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
-        # Before anything else: JAX wants to know of other hosts before it touches a device.
-        host = join(options.coordinator, options.processes, options.process) if options.scope == "host" else Host()
-        target = load(options.target)
-        chosen = drafting.make(options.draft, target)
-        read = requests.reader(
-            target,
-            config=options.config,
-            sampling=options.sampling,
-            max_new_tokens=options.max_new_tokens,
-            chat=options.chat,
-        )
-        answer = job.answer if options.is_job else in_order.answer
-        return answer(options, chosen, read, host, errors)
+        with _hosts(options) as host:
+            return _answer(options, host, errors)
     except WriteError as error:
         errors.print(f"specdec generate: {error}", markup=False)
         return job.STOPPED
     except JobError as error:
         raise UserError(str(error)) from error
+
+
+def _hosts(options: Options) -> contextlib.AbstractContextManager[Host]:
+    if options.scope == "process":
+        return contextlib.nullcontext(Host())
+    return joined(options.coordinator, options.processes, options.process)
+
+
+def _answer(options: Options, host: Host, errors: Console) -> int:
+    target = load(options.target)
+    chosen = drafting.make(options.draft, target)
+    read = requests.reader(
+        target,
+        config=options.config,
+        sampling=options.sampling,
+        max_new_tokens=options.max_new_tokens,
+        chat=options.chat,
+    )
+    if options.is_job:
+        return job.answer(options, chosen, read, host, errors)
+    return in_order.answer(options, chosen, read, errors)

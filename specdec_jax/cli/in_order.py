@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 
 from ..batch import Answer, Finished, Refused, Request
-from ..batch.hosts import Host
 from . import UserError, output
 from .drafting import Drafting
 from .engine import generator
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from .generate import Options
 
 
-def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors: Console) -> int:
+def answer(options: Options, chosen: Drafting, read: Reader, errors: Console) -> int:
     """Answer the prompts; returns the exit status."""
     prompts = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
     asked = [read(index, prompt) for index, prompt in enumerate(prompts)]

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from specdec_jax.batch import BatchGenerator
 from specdec_jax.cli import main
@@ -61,9 +62,8 @@ def test_every_prompt_has_a_line(run, undisturbed):
 
 
 def test_the_answers_are_those_that_come_in_order(tiny, prompts, capsys, undisturbed):
-    main(
-        ["generate", "--target", str(tiny), "--prompt-file", str(prompts), *SMALL, "--format", "jsonl", "--batch", "1"]
-    )
+    command = ["generate", "--target", str(tiny), "--prompt-file", str(prompts), "--format", "jsonl"]
+    main([*command, *SMALL, "--batch", "1"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [{"index": index, **line} for index, line in enumerate(lines)] == [
         undisturbed[index] for index in range(len(TEXTS))
@@ -105,10 +105,8 @@ def test_prompts_that_cannot_be_answered_have_lines_too(run, out, write_lines):
     assert found[3]["token_ids"]
 
 
-def test_a_model_that_breaks_leaves_a_line_that_says_so(run, out, monkeypatch, other, tiny, prompts, tmp_path):
+def test_a_model_that_breaks_leaves_a_line_that_says_so(run, out, other):
     broken = other("broken")
-    from safetensors.numpy import load_file, save_file
-
     weights = load_file(broken / "model.safetensors")
     weights["model.norm.weight"][3] = float("nan")
     save_file(weights, broken / "model.safetensors")
@@ -177,7 +175,6 @@ def test_sigterm_finishes_what_runs_and_the_next_run_does_the_rest(run, out, und
     assert "stopped before the end; the same command goes on from here" in err
     done = len(answers(out))
     assert 1 <= done <= 1 + (3 + 3 if seconds == "60" else 3)
-    assert run()[0] in (0, 3)
     assert run()[0] == 0
     assert answers(out) == undisturbed
 
@@ -197,7 +194,7 @@ def test_a_full_disk_stops_it_and_the_next_run_does_the_rest(run, out, undisturb
     real, room = os.write, [1500]
 
     def write(fd, data):
-        if not os.readlink(f"/proc/self/fd/{fd}").endswith("answers.jsonl"):
+        if Path(f"/proc/self/fd/{fd}").readlink() != out:
             return real(fd, data)
         if not room[0]:
             raise OSError(28, "No space left on device")
