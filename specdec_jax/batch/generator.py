@@ -124,9 +124,13 @@ class BatchGenerator:
     def _draw(self, source: Iterator[Request | Refused], waiting: deque[Request]) -> tuple[list[Refused], bool]:
         """Let up to a batch of requests wait; returns those that cannot be answered, and whether more may come."""
         wanted, drawn, refused = self.batch - len(waiting), 0, []
-        for drawn, request in enumerate(itertools.islice(source, wanted), 1):  # noqa: B007
+        for request in itertools.islice(source, wanted):
+            drawn += 1
             checked = self._checked(request)
-            (refused if isinstance(checked, Refused) else waiting).append(checked)
+            if isinstance(checked, Refused):
+                refused.append(checked)
+            else:
+                waiting.append(checked)
         return refused, drawn == wanted
 
     def _checked(self, request: Request | Refused) -> Request | Refused:

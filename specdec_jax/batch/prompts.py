@@ -1,7 +1,7 @@
 """Requests as arrays of a few static shapes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .request import Request
 
 UNFOLDED = -1
 _LEAST_BUCKET = 64
+_SAMPLING_DTYPES = [np.int32 if isinstance(value, int) else np.float32 for value in SamplingParams()]
 
 
 class Prompts(NamedTuple):
@@ -53,13 +54,15 @@ def pack(requests: Sequence[Request], rows: int, slots: int, seed: int) -> Promp
     tokens = np.zeros((rows, slots), np.int32)
     for row, request in enumerate(members):
         tokens[row, : len(request.token_ids)] = request.token_ids
-    sampling = [np.asarray(values) for values in zip(*(request.sampling for request in members), strict=True)]
-    dtypes = SamplingParams(np.float32, np.int32, np.float32, np.float32)
+    sampling: list[Any] = [
+        np.asarray([request.sampling[field] for request in members], dtype)
+        for field, dtype in enumerate(_SAMPLING_DTYPES)
+    ]
     return Prompts(
         tokens=tokens,
         lengths=np.asarray([len(request.token_ids) for request in members], np.int32),
         seeds=np.asarray([seed if r.seed is None else r.seed for r in members], np.uint32),
         folds=np.asarray([r.index if r.seed is None else UNFOLDED for r in members], np.int32),
-        sampling=SamplingParams(*(values.astype(dtype) for values, dtype in zip(sampling, dtypes, strict=True))),
+        sampling=SamplingParams(*sampling),
         max_new_tokens=np.asarray([request.max_new_tokens for request in members], np.int32),
     )

@@ -1,5 +1,6 @@
 """What a batch generator is asked and what it answers."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ _MOST_SEED = 2**32 - 1
 _SAMPLING = SamplingParams()
 
 
-class Request(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Request:
     """One prompt."""
 
     index: int
@@ -53,7 +55,8 @@ class Answer(NamedTuple):
     counts: Counts
 
 
-class Refused(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Refused:
     """A prompt that cannot be answered. Among the requests it passes through, so that none goes missing."""
 
     index: int

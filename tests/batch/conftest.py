@@ -4,7 +4,7 @@ import pytest
 from programs import quick_batch, quick_generate
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quickly():
     with pytest.MonkeyPatch.context() as patch:
         quick_generate(patch)

@@ -6,7 +6,10 @@ import pytest
 
 from specdec_jax.batch.fingerprint import digest_of, fingerprint
 
-PARAMS = {"a": jnp.arange(12, dtype=jnp.float32).reshape(3, 4), "b": [jnp.ones(5, jnp.bfloat16), np.int8([1, -2])]}
+PARAMS = {
+    "a": jnp.arange(12, dtype=jnp.float32).reshape(3, 4),
+    "b": [jnp.ones(5, jnp.bfloat16), np.asarray([1, -2], np.int8)],
+}
 
 
 def changed(**changes):

@@ -1,6 +1,7 @@
 """The batch generator: the answers are those of `generate`, whoever sits in which slot, and none goes missing."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ def tokens(answers: Iterable[Answer | Refused]) -> dict[int, list[int]]:
 def one_batch(name: str, rule: str, asked: list[Request]):
     """All of them by `generate`, with the keys that they are promised."""
     slots = max(len(request.token_ids) for request in asked)
+    drafter, drafter_params = GUESSERS[name]
 
     def key(request):
         if request.seed is not None:
@@ -31,11 +33,12 @@ def one_batch(name: str, rule: str, asked: list[Request]):
     return generate(
         TARGET,
         PARAMS,
-        *GUESSERS[name],
+        drafter,
+        drafter_params,
         np.asarray([[*request.token_ids, *[0] * (slots - len(request.token_ids))] for request in asked]),
         [len(request.token_ids) for request in asked],
         key=jnp.stack([key(request) for request in asked]),
-        sampling=SamplingParams(*(np.asarray(values) for values in zip(*(r.sampling for r in asked), strict=True))),
+        sampling=SamplingParams(*(jnp.asarray(values) for values in zip(*(r.sampling for r in asked), strict=True))),
         config=config(rule),
         max_new_tokens=[request.max_new_tokens for request in asked],
         eos_tokens=EOS,
@@ -84,8 +87,8 @@ def test_batch_order_and_buckets_do_not_matter():
 
 
 def test_a_short_answer_does_not_wait_for_a_long_one():
-    asked = [request._replace(max_new_tokens=2) for request in requests(13)]
-    asked[0] = asked[0]._replace(max_new_tokens=30)
+    asked = [replace(request, max_new_tokens=2) for request in requests(13)]
+    asked[0] = replace(asked[0], max_new_tokens=30)
     order = list(tokens(make(eos_tokens=())(asked)))
     assert len(order) == 13
     assert order.index(0) > 8
@@ -113,7 +116,7 @@ def test_nothing_is_traced_anew_after_each_bucket_ran():
     first = tokens(generator(asked[:6]))
     assert sorted(built) == [4, CAPACITY]
     before = traces()
-    list(generator([request._replace(sampling=SamplingParams(1.3, 2, 0.5, 0.1), seed=5) for request in asked]))
+    list(generator([replace(request, sampling=SamplingParams(1.3, 2, 0.5, 0.1), seed=5) for request in asked]))
     assert tokens(generator(asked[:6])) == first
     # The shapes are asked for at two batch sizes, in every use of a generator: the target reads, and is not compiled.
     assert traces() - before == 2 * 2
@@ -154,8 +157,9 @@ def test_a_row_of_nan_ends_alone():
     broken = PARAMS.copy()
     broken[11] = np.nan
     options = {"config": config(), "batch": 3, "seed": SEED}
-    asked = [request._replace(max_new_tokens=25) for request in requests(12)]
-    whole = {a.request.index: a for a in BatchGenerator(TARGET, broken, DRAFT, WEAK, **options)(asked)}
+    asked = [replace(request, max_new_tokens=25) for request in requests(12)]
+    found = BatchGenerator(TARGET, broken, DRAFT, WEAK, **options)(asked)
+    whole = {answer.request.index: answer for answer in found if isinstance(answer, Answer)}
     reasons = {index: answer.finish_reason for index, answer in whole.items()}
     assert {FinishReason.NAN, FinishReason.LENGTH} <= set(reasons.values())
     sound = tokens(BatchGenerator(TARGET, PARAMS, DRAFT, WEAK, **options)(asked))
