@@ -3,11 +3,13 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from busy import make, requests
 from processes import kill_once_it_wrote, start, status, write_slowly
 
+from specdec_jax.batch import Answer, Refused
 from specdec_jax.batch.files import place
 from specdec_jax.batch.job import resume, run
 from specdec_jax.batch.manifest import claim
@@ -25,9 +27,14 @@ def work(folder: Path, slowly: bool) -> int:
     with open_results(where) as results:
         progress = resume(where)
         left = (request for request in requests(COUNT) if request.index not in progress.done)
-        for _ in run(make(batch=8), left, lambda found: {"answer": list(found[1:5])}, results, progress):
+        for _ in run(make(batch=8), left, record, results, progress):
             pass
     return 0
+
+
+def record(found: Answer | Refused) -> dict[str, Any]:
+    assert isinstance(found, Answer)
+    return {"answer": [found.token_ids, found.finish_reason, found.logprobs, found.sampled_logprobs]}
 
 
 def answers(folder: Path) -> dict[int, list]:

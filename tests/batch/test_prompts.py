@@ -31,6 +31,6 @@ def test_requests_as_arrays():
     assert packed.seeds.tolist() == [17, 2**32 - 1, 17]
     assert packed.folds.tolist() == [5, UNFOLDED, 0]
     assert packed.max_new_tokens.tolist() == [4, 2**31 - 1, 0]
-    temperature, top_k, _, _ = packed.sampling
+    temperature, top_k, *_ = map(np.asarray, packed.sampling)
     assert temperature.tolist() == [0.5, 1.0, 0.0]
     assert (temperature.dtype, top_k.dtype) == (np.float32, np.int32)
