@@ -1,6 +1,33 @@
 """Many prompts: slots that are refilled as rows end, results on the disk, and jobs that go on where they stopped."""
 
+from .errors import JobError, WriteError
+from .files import Place, place
+from .fingerprint import fingerprint
 from .generator import BatchGenerator, Finished
+from .hosts import Host, joined
+from .job import Progress, resume, run_job
+from .manifest import claim
 from .request import Answer, Counts, Refused, Request
+from .results import open_results, read_results
 
-__all__ = ["Answer", "BatchGenerator", "Counts", "Finished", "Refused", "Request"]
+__all__ = [
+    "Answer",
+    "BatchGenerator",
+    "Counts",
+    "Finished",
+    "Host",
+    "JobError",
+    "Place",
+    "Progress",
+    "Refused",
+    "Request",
+    "WriteError",
+    "claim",
+    "fingerprint",
+    "joined",
+    "open_results",
+    "place",
+    "read_results",
+    "resume",
+    "run_job",
+]

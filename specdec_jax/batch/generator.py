@@ -28,10 +28,6 @@ class Finished(NamedTuple):
 _CONFIG = GenerateConfig()
 
 
-def _say_nothing(slots: int) -> None:
-    del slots
-
-
 @dataclasses.dataclass(frozen=True)
 class BatchGenerator:
     """Answers any number of requests with ``batch`` rows that are kept busy.
@@ -66,7 +62,7 @@ class BatchGenerator:
     pass whether one or several are due, and while several are waited for their slots are idle."""
     max_rounds: int = 16
     """Rounds after which the host has a look, even if too few rows have ended."""
-    compiling: Callable[[int], None] = _say_nothing
+    compiling: Callable[[int], None] | None = None
     """Told before programs are built for prompts of so many slots."""
 
     def __post_init__(self):
@@ -152,7 +148,8 @@ class BatchGenerator:
                 return seconds
             if not slots.is_built(width):
                 started = time.perf_counter()
-                self.compiling(width)
+                if self.compiling is not None:
+                    self.compiling(width)
                 slots.build(width)
                 seconds += time.perf_counter() - started
             slots.insert(width, group)

@@ -39,7 +39,7 @@ def resume(place: Place) -> Progress:
     return progress
 
 
-def run(
+def run_job(
     generator: BatchGenerator,
     requests: Iterable[Request | Refused],
     record: Callable[[Answer | Refused], Mapping[str, Any]],

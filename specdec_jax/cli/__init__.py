@@ -15,11 +15,12 @@ COMMANDS = {
     "convert": "write a model as a Hugging Face directory",
     "distill": "train a drafter for a target",
     "check": "check that a drafter changes nothing in what a model says",
+    "throughput": "time many answers with slots that are refilled, and in whole batches",
     "bench": "time plain and speculative decoding beside transformers on the same weights",
 }
 
 USAGE = "usage: specdec COMMAND [OPTIONS]\n\nLossless speculative decoding.\n\ncommands:\n" + "".join(
-    f"  {name:<10}{what}\n" for name, what in COMMANDS.items()
+    f"  {name:<12}{what}\n" for name, what in COMMANDS.items()
 )
 
 
@@ -28,7 +29,8 @@ class UserError(Exception):
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a subcommand and return its exit status: 0 done, 1 done in part, 2 not done because of bad input."""
+    """Run a subcommand and return its exit status: 0 done, 1 done in part, 2 not done because of bad input,
+    3 stopped before the end."""
     args = sys.argv[1:] if args is None else list(args)
     name = args[0] if args else "--help"
     if name in ("-h", "--help"):

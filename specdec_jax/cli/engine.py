@@ -21,7 +21,7 @@ def generator(
     *,
     batch: int,
     seed: int,
-    compiling: Callable[[int], None] = lambda slots: None,
+    compiling: Callable[[int], None] | None = None,
 ) -> BatchGenerator:
     """A target and its drafter at work on a batch; ``compiling`` as the generator's own."""
     target = drafting.target

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from ..batch.errors import JobError, WriteError
-from ..batch.hosts import Host, joined
+from ..batch import Host, JobError, WriteError, joined
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ..batch import job
-from ..batch.files import place
-from ..batch.fingerprint import digest_of, fingerprint
-from ..batch.hosts import Host
-from ..batch.manifest import claim
-from ..batch.results import open_results
+from ..batch import Host, claim, fingerprint, open_results, place, resume, run_job
+from ..batch.fingerprint import digest_of
 from ..models import Tokenizer
 from . import UserError, output
 from .drafting import Drafting
@@ -49,9 +45,9 @@ def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors:
 
     claim(to, identity(options, chosen, prompts))
     with open_results(to) as results, draining(options.drain) as drain, bar(share, quiet=False) as shown:
-        progress = job.resume(to)
+        progress = resume(to)
         left = (pair for pair in host.share(each_of_file(prompts)) if pair[0] not in progress.done)
-        stretches = job.run(
+        stretches = run_job(
             generator(chosen, options.config, batch=options.batch, seed=options.seed, compiling=shown.compiling),
             (read(index, prompt) for index, prompt in left),
             lambda found: output.record(found, tokenizer, logprobs=options.logprobs),

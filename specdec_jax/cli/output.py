@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import state
-from ..batch import Answer, Finished, Refused
-from ..batch.request import Counts
+from ..batch import Answer, Counts, Finished, Refused
 from ..models import Tokenizer
 from ..state import FinishReason
 from .prompts import Fault, Prompt

@@ -11,7 +11,7 @@ from processes import kill_once_it_wrote, start, status, write_slowly
 
 from specdec_jax.batch import Answer, Refused
 from specdec_jax.batch.files import place
-from specdec_jax.batch.job import resume, run
+from specdec_jax.batch.job import resume, run_job
 from specdec_jax.batch.manifest import claim
 from specdec_jax.batch.results import open_results
 
@@ -27,7 +27,7 @@ def work(folder: Path, slowly: bool) -> int:
     with open_results(where) as results:
         progress = resume(where)
         left = (request for request in requests(COUNT) if request.index not in progress.done)
-        for _ in run(make(batch=8), left, record, results, progress):
+        for _ in run_job(make(batch=8), left, record, results, progress):
             pass
     return 0
 

@@ -152,15 +152,13 @@ def after_a_stretch(monkeypatch):
     """Does something once, when the first stretch with answers is over."""
 
     def act(action):
-        whole = BatchGenerator.stretches
+        whole, actions = BatchGenerator.stretches, [action]
 
         def stretches(self, requests, **options):
-            waits = True
             for finished in whole(self, requests, **options):
                 yield finished
-                if waits and finished.answers:
-                    waits = False
-                    action()
+                if actions and finished.answers:
+                    actions.pop()()
 
         monkeypatch.setattr(BatchGenerator, "stretches", stretches)
 
