@@ -10,6 +10,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from specdec_jax._typing import PyTree
+from specdec_jax.batch.manifest import differences
 
 from .errors import TrainingError
 
@@ -106,18 +107,9 @@ class Checkpoints:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise TrainingError(f"cannot use {path} ({error}); expected a directory of its own for each run") from error
-        other = _differences(found, identity)
+        other = differences(found, identity)
         if other:
             raise TrainingError(
                 f"{self.directory} holds another run: {'; '.join(other)}. Expected the same settings to go on with it, "
                 "so name another directory, or the settings that it began with"
             )
-
-
-def _differences(found: Any, wanted: Any, name: str = "") -> list[str]:
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        keys = dict.fromkeys([*found, *wanted])
-        return [
-            line for key in keys for line in _differences(found.get(key), wanted.get(key), f"{name}.{key}".lstrip("."))
-        ]
-    return [] if found == wanted else [f"{name} was {found!r} and is now {wanted!r}"]

@@ -72,7 +72,7 @@ class Slots:
             rows, batch = rows_at_once(width, self._config, len(self._requests)), len(self._requests)
             for first in range(0, batch, rows):
                 self._insert(width, [], range(first, min(first + rows, batch)), fresh=True)
-            jax.block_until_ready(programs.take(self._state, 0, config=self._config, axes=self._axes))
+            jax.block_until_ready(programs.take(self._state, np.int32(0), config=self._config, axes=self._axes))
         else:
             self._insert(width, [], [])
         self.decode(wanted=1, rounds=0)

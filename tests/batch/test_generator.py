@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import jax
+import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -106,7 +107,21 @@ def test_requests_are_drawn_as_slots_become_idle():
         assert len(drawn) <= count + 3 * 3  # those that ended, those that run, and those that wait
 
 
-def test_nothing_is_traced_anew_after_each_bucket_ran():
+@pytest.fixture
+def compilations():
+    """The programs that XLA has compiled, or taken from its cache."""
+    found = []
+
+    def listen(event: str, *_, **__) -> None:
+        if "backend_compile" in event:
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_nothing_is_compiled_after_each_bucket_ran(compilations):
     model, traces = count_traces(TARGET)
     built = []
     generator = BatchGenerator(
@@ -116,10 +131,14 @@ def test_nothing_is_traced_anew_after_each_bucket_ran():
     first = tokens(generator(asked[:6]))
     assert sorted(built) == [4, CAPACITY]
     before = traces()
+    compilations.clear()
     list(generator([replace(request, sampling=SamplingParams(1.3, 2, 0.5, 0.1), seed=5) for request in asked]))
     assert tokens(generator(asked[:6])) == first
     # The shapes are asked for at two batch sizes, in every use of a generator: the target reads, and is not compiled.
     assert traces() - before == 2 * 2
+    assert not compilations
+    jax.jit(lambda x: x + x)(np.arange(3))
+    assert compilations, "they are not seen at all"
 
 
 def test_what_cannot_be_answered_comes_back_and_the_others_are_answered():
