@@ -10,6 +10,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
+from . import UserError
 
 T = TypeVar("T")
 
@@ -46,3 +47,17 @@ def _scalar_or_array(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None
 def parse(options: type[T], command: str, args: Sequence[str]) -> T:
     """The options of ``specdec command`` as an instance of the dataclass; exits with 2 where they are wrong."""
     return tyro.cli(options, prog=f"specdec {command}", args=args, registry=_REGISTRY)
+
+
+def check_integers(options: object, **ranges: tuple[int, int]) -> None:
+    """ValueError for a field whose value is not from the first to before the second number of its range."""
+    for name, (least, end) in ranges.items():
+        value = getattr(options, name)
+        if not least <= value < end:
+            raise ValueError(f"{name} is {value}; expected an integer from {least} to {end - 1}")
+
+
+def check_output(path: Path) -> None:
+    """UserError for a file that could not be written, before the work that would be lost."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UserError(f"cannot write {path}; expected a file in a folder that exists")

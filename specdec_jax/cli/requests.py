@@ -10,7 +10,8 @@ from .._typing import PRNGKeyArray
 from ..models import Loaded, Tokenizer
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from .prompts import Fault, Prompt, PromptError
+from . import UserError
+from .prompts import Fault, Prompt, PromptError, from_arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,14 @@ def prepare(
             limit = max_new_tokens if prompt.max_new_tokens is None else prompt.max_new_tokens
             requests.append(Request(index, prompt, ids, own, limit, prompt.seed))
     return requests, faults
+
+
+def only(text: str, target: Loaded, **how: Any) -> Request:
+    """The request of a single prompt, by the arguments of `prepare`; UserError where it cannot be answered."""
+    asked, faults = prepare(from_arguments([text]), target, **how)
+    if faults:
+        raise UserError(f"{faults[0].where}: {faults[0].why}")
+    return asked[0]
 
 
 def check_rule(config: GenerateConfig, sampling: SamplingParams) -> None:
