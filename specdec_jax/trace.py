@@ -94,7 +94,7 @@ class Moment(NamedTuple):
     """Of the program that scores, judges and commits, what the drafter learns from that included."""
     finish_reasons: tuple[FinishReason, ...]
     stats: Stats
-    """So far, on the host."""
+    """So far."""
 
 
 def record(
@@ -137,12 +137,16 @@ def record(
     def copy():
         return jax.tree.map(jnp.copy, state)
 
-    # Every program is given the state to write in, and some of the first state is the caller's. A round on a copy is
-    # thrown away: the first time around is slow.
-    drafting = _draft.lower(drafter, drafter_params, state, config).compile()
-    proposal, spare = drafting(drafter_params, copy())
-    judging = _judge.lower(target, target_params, drafter, drafter_params, spare, proposal, config).compile()
-    jax.block_until_ready(judging(target_params, drafter_params, spare, proposal))
+    def draft(state):
+        return _draft(drafter, drafter_params, state, config)
+
+    def verify(state, proposal):
+        return _judge(target, target_params, drafter, drafter_params, state, proposal, config)
+
+    # Both programs write in the state that they are given, and some of the first is the caller's. A round on a copy is
+    # thrown away: it compiles them, and the first time around is slow.
+    proposal, spare = draft(copy())
+    jax.block_until_ready(verify(spare, proposal))
     state = copy()
 
     def timed(program, *args):
@@ -154,8 +158,8 @@ def record(
         nonlocal state
         running = np.asarray(state.finish_reason) == FinishReason.RUNNING
         while running.any():
-            (proposal, state), draft_seconds = timed(drafting, drafter_params, state)
-            judged, verify_seconds = timed(judging, target_params, drafter_params, state, proposal)
+            (proposal, state), draft_seconds = timed(draft, state)
+            judged, verify_seconds = timed(verify, state, proposal)
             state, info, evidence = judged
             seen = jax.device_get(_look(config.rule, num_likeliest, info, evidence))
             yield Moment(
@@ -163,7 +167,7 @@ def record(
                 draft_seconds,
                 verify_seconds,
                 tuple(map(FinishReason, np.asarray(state.finish_reason).tolist())),
-                jax.device_get(state.stats),
+                jax.tree.map(jnp.copy, state.stats),
             )
             running = np.asarray(state.finish_reason) == FinishReason.RUNNING
 
@@ -211,7 +215,11 @@ def _judge(target, target_params, drafter, drafter_params, state, proposal, conf
 class _Seen(NamedTuple):
     """What is kept of a round, of every place of every row; None: the rule draws nothing."""
 
-    info: Round
+    guesses: Int[Array, "B K"]
+    drafted: Int[Array, "B"]
+    accepted: Int[Array, "B"]
+    committed: Int[Array, "B"]
+    follow: Int[Array, "B"]
     p: Float[Array, "B K"]
     q: Float[Array, "B K"]
     accept: Float[Array, "B K"] | None
@@ -237,7 +245,11 @@ def _look(rule: str, n: int, info: Round, evidence: Evidence) -> _Seen:
     weights = p_next if parts is None else parts.next_weights(proposal, p, accepted)
     top_p, top = lax.top_k(p, n)
     return _Seen(
-        info=info,
+        guesses=info.guesses,
+        drafted=info.num_drafted,
+        accepted=info.num_accepted,
+        committed=info.num_committed,
+        follow=info.next_token,
         p=of(p[:, :-1], proposal.tokens),
         q=of(q, proposal.tokens),
         accept=None if parts is None else parts.thresholds(proposal, p),
@@ -251,30 +263,18 @@ def _look(rule: str, n: int, info: Round, evidence: Evidence) -> _Seen:
 
 
 def _round(seen: _Seen, row: int) -> RoundRecord:
-    info = seen.info
-    drafted, accepted, committed = (int(n[row]) for n in (info.num_drafted, info.num_accepted, info.num_committed))
-    places = range(drafted)
+    drafted, accepted, committed = (int(n[row]) for n in (seen.drafted, seen.accepted, seen.committed))
 
     def column(values):
-        return [None] * drafted if values is None else [float(values[row, i]) for i in places]
+        return [None] * drafted if values is None else values[row, :drafted].tolist()
 
-    tokens = [int(info.guesses[row, i]) for i in places]
     follow = None
     if committed > accepted:
-        follow = Follow(int(info.next_token[row]), float(seen.follow_p[row]), float(seen.follow_chance[row]))
+        follow = Follow(*(of[row].item() for of in (seen.follow, seen.follow_p, seen.follow_chance)))
+    top = seen.likeliest, seen.likeliest_p, seen.likeliest_q
     return RoundRecord(
-        guesses=tuple(map(Guess, tokens, *map(column, (seen.p, seen.q, seen.accept, seen.draw)))),
+        guesses=tuple(map(Guess, *map(column, (seen.guesses, seen.p, seen.q, seen.accept, seen.draw)))),
         num_accepted=accepted,
         follow=follow,
-        likeliest=tuple(
-            tuple(
-                map(
-                    Choice,
-                    seen.likeliest[row, place].tolist(),
-                    seen.likeliest_p[row, place].tolist(),
-                    seen.likeliest_q[row, place].tolist(),
-                )
-            )
-            for place in range(committed)
-        ),
+        likeliest=tuple(tuple(map(Choice, *(of[row, place].tolist() for of in top))) for place in range(committed)),
     )

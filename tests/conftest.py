@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 from jaxtyping import install_import_hook
-from programs import quick_generate
+from programs import quick_generate, quick_record
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,6 +45,12 @@ def few_programs():
 def quick_programs(monkeypatch):
     """`generate` compiles as quickly as it can, unless a caller's own jit takes it in."""
     quick_generate(monkeypatch)
+
+
+@pytest.fixture
+def quick_recordings(monkeypatch):
+    """`record` compiles as quickly as it can."""
+    quick_record(monkeypatch)
 
 
 @pytest.fixture(scope="session")

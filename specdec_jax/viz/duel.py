@@ -1,5 +1,6 @@
 """The block rule beside the token rule, on the same guesses and the same draws."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -52,6 +53,7 @@ def _duel(keys: RoundKeys, proposal: Proposal, p: Array) -> Duel:
     )
 
 
+@partial(jax.jit, static_argnames=("K", "rows"))
 def constant_rounds(
     p: Float[Array, "V"], q: Float[Array, "V"], K: int, rows: int, key: Key[Array, ""]
 ) -> tuple[RoundKeys, Proposal, Float[Array, "N T V"]]:

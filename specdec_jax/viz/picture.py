@@ -86,13 +86,22 @@ def save(picture: Picture, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{picture.name}.svg").write_text(_svg(picture), encoding="utf-8")
     with style():
+        _settle(picture.figure)
         picture.figure.savefig(folder / f"{picture.name}.png", dpi=300)
+
+
+def _settle(figure: Figure) -> None:
+    """Lay a figure out once: the engine would move things a little with every drawing."""
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)
 
 
 def _svg(picture: Picture) -> str:
     """What matplotlib writes, with title and description, ids that no other picture has, and the reader's own font."""
     buffer = io.StringIO()
     with style():
+        _settle(picture.figure)
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
