@@ -83,7 +83,7 @@ def main(args: Sequence[str]) -> int:
     if options.figures is not None:
         for one in told.pictures.values():
             picture.save(one, options.figures)
-    Console(highlight=False).print(f"{options.output}: {len(told.pictures)} figures", markup=False)
+    Console(highlight=False).print(f"{options.output}: {len(told.pictures)} figures", markup=False, soft_wrap=True)
     return 0
 
 
@@ -151,9 +151,7 @@ def _distribution(name: str, text: str) -> jax.Array:
     try:
         values = np.asarray([float(number) for number in text.split(",")])
     except ValueError as error:
-        raise UserError(
-            f"{name} is {text[:60]}; expected numbers with commas between them, such as .5,.3,.2"
-        ) from error
+        raise UserError(f"{name} is {text[:60]}; expected numbers such as .5,.3,.2, with commas") from error
     total = values.sum()
     if len(values) < 2 or not (values >= 0).all() or not math.isclose(total, 1, abs_tol=_TOLERANCE):
         raise UserError(

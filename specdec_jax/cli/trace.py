@@ -98,5 +98,5 @@ def main(args: Sequence[str]) -> int:
     if options.figures is not None:
         for one in trace_page.pictures(seen, 0):
             picture.save(one, options.figures)
-    console.print(f"{options.output}: {len(seen)} rounds", markup=False)
+    console.print(f"{options.output}: {len(seen)} rounds", markup=False, soft_wrap=True)
     return 0

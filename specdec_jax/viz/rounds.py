@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..state import Stats, summary
+from ..state import Stats
 from .bars import number
 from .duel import Duel
 from .picture import DRAFT, INK, KEPT, MUTED, PAPER, TARGET, WIDTH, Picture, drawable, style
@@ -19,7 +19,8 @@ def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
     """One round: each guess's draw, and below which value either rule accepts it. ``labels``: of the guesses made."""
     K = len(labels)
     place = np.arange(K)
-    draws, singly, jointly = (values[row, :K] for values in (duel.draws, duel.token.thresholds, duel.block.thresholds))
+    sides = (duel.draws, duel.token.thresholds, duel.block.thresholds)
+    draws, singly, jointly = (values[row, :K].astype(float) for values in sides)
     kept = (int(duel.token.kept[row]), int(duel.block.kept[row]))
     with style():
         figure, axes = _axes()
@@ -37,8 +38,8 @@ def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
             str(i + 1),
             label,
             number(draws[i]),
-            f"{number(singly[i])} ({_verdict(draws[i] < singly[i])})",
-            f"{number(jointly[i])} ({_verdict(draws[i] < jointly[i])})",
+            f"{number(singly[i])} ({_verdict(draws[i], singly[i])})",
+            f"{number(jointly[i])} ({_verdict(draws[i], jointly[i])})",
         )
         for i, label in enumerate(labels)
     )
@@ -55,20 +56,13 @@ def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
 
 def at_least(duel: Duel) -> Picture:
     """How likely the first i guesses are kept, on average over the rounds' guesses."""
-    singly, jointly = (side.at_least.mean(axis=0) for side in (duel.token, duel.block))
+    singly, jointly = (side.at_least.mean(axis=0, dtype=float) for side in (duel.token, duel.block))
+    means = [f"{name} rule, mean {chances.sum():.3f}" for name, chances in (("token", singly), ("block", jointly))]
     place = np.arange(1, len(singly) + 1)
     with style():
         figure, axes = _axes()
-        token = axes.bar(
-            place - 0.2,
-            singly,
-            0.36,
-            color=PAPER,
-            edgecolor=MUTED,
-            hatch="////",
-            label=f"token rule, {singly.sum():.3f}",
-        )
-        block = axes.bar(place + 0.2, jointly, 0.36, color=KEPT, label=f"block rule, {jointly.sum():.3f} kept")
+        token = axes.bar(place - 0.2, singly, 0.36, color=PAPER, edgecolor=MUTED, hatch="////", label=means[0])
+        block = axes.bar(place + 0.2, jointly, 0.36, color=KEPT, label=means[1])
         for bars in (token, block):
             axes.bar_label(bars, fmt=number, fontsize=8, color=MUTED, padding=2)
         axes.set_xticks(place)
@@ -87,14 +81,14 @@ def at_least(duel: Duel) -> Picture:
     )
 
 
-def acceptance(stats: Stats, new_tokens: np.ndarray) -> Picture:
+def acceptance(stats: Stats) -> Picture:
     """``accepted_at``: how often the guess at each place of a round was kept, where there was one."""
-    rates = summary(stats, new_tokens)["accepted_at"]
     drafted, kept = (np.sum(counts, axis=0) for counts in (stats.drafted_at, stats.accepted_at))
+    rates = np.divide(kept, drafted, out=np.zeros(len(drafted)), where=drafted > 0)
     place = np.arange(1, len(drafted) + 1)
     with style():
         figure, axes = _axes()
-        bars = axes.bar(place, np.nan_to_num(rates), 0.62, color=KEPT)
+        bars = axes.bar(place, rates, 0.62, color=KEPT)
         axes.bar_label(bars, [f"{k} of {d}" for k, d in zip(kept, drafted, strict=True)], fontsize=8.5, color=MUTED)
         axes.set_xticks(place)
         axes.set_xlabel("place of the guess in its round")
@@ -177,8 +171,8 @@ def time_line(draft_seconds: Sequence[float], verify_seconds: Sequence[float]) -
     )
 
 
-def _verdict(accepts: bool) -> str:
-    return "accepts" if accepts else "refuses"
+def _verdict(draw: float, threshold: float) -> str:
+    return "accepts" if draw < threshold else "refuses"
 
 
 def _axes() -> tuple[Figure, Axes]:

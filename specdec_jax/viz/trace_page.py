@@ -4,16 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ..state import summary
+from ..state import Stats, summary
 from ..trace import Moment, RoundRecord
 from . import rounds
 from .glyphs import label, pieces
 from .page import render
 from .picture import Picture
 
-_DIGITS = 4
+_DIGITS = 5
 """Significant ones, of what stands in the page: three decimals are shown."""
 
 
@@ -54,7 +55,7 @@ def page(
         draft=draft,
         rule=rule,
         K=K,
-        metrics=[(name, _shown(value)) for name, value in _metrics(moments[-1], records, row).items()],
+        metrics=[(name, _shown(value)) for name, value in _metrics(moments, row).items()],
         num_rounds=len(records),
         marks=marks(records, prompt, bytes_of),
         finish_reason=moments[-1].finish_reasons[row].name,
@@ -84,19 +85,22 @@ def marks(records: Sequence[RoundRecord], prompt: Sequence[int], bytes_of: Calla
 
 def pictures(moments: Sequence[Moment], row: int) -> tuple[Picture, ...]:
     """What all rounds of a row amount to; without guesses there is no acceptance to show."""
-    records = row_of(moments, row)
-    stats = jax.tree.map(lambda counts: counts[row : row + 1], moments[-1].stats)
+    committed = [len(record.tokens) for record in row_of(moments, row)]
+    stats = _stats(moments, row)
     K = stats.drafted_at.shape[1]
-    committed = [len(record.tokens) for record in records]
     times = rounds.time_line([m.draft_seconds for m in moments], [m.verify_seconds for m in moments])
     found = (rounds.tokens_a_round(committed, K), times)
-    return (rounds.acceptance(stats, np.asarray([sum(committed)])), *found) if K else found
+    return (rounds.acceptance(stats), *found) if K else found
 
 
-def _metrics(moment: Moment, records: Sequence[RoundRecord], row: int) -> dict[str, object]:
-    stats = jax.tree.map(lambda counts: counts[row : row + 1], moment.stats)
-    tokens = sum(len(record.tokens) for record in records)
-    found = {"tokens": tokens, **summary(stats, np.asarray([tokens]))}
+def _stats(moments: Sequence[Moment], row: int) -> Stats:
+    """Of one row, [1] and [1, K]."""
+    return jax.tree.map(lambda counts: counts[row : row + 1], moments[-1].stats)
+
+
+def _metrics(moments: Sequence[Moment], row: int) -> dict[str, object]:
+    tokens = sum(len(record.tokens) for record in row_of(moments, row))
+    found = {"tokens": tokens, **summary(_stats(moments, row), jnp.asarray([tokens]))}
     del found["accepted_at"]  # a picture of its own
     return found
 
@@ -133,5 +137,5 @@ def _tokens_of(told: dict) -> list[list]:
     return [*told["guesses"], *follow, *(choice for place in told["likeliest"] for choice in place)]
 
 
-def _short(values: Sequence[float | None]) -> list[float | None]:
+def _short(values: Sequence[int | float | None]) -> list[int | float | None]:
     return [value if value is None or isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in values]
