@@ -107,7 +107,9 @@ class Tokenizer:
             return text.encode()
         if token_id in self._bytes:
             return bytes([self._bytes[token_id]])
-        return bytes(_BYTE_LEVEL[character] for character in self.token_of(token_id) or "")
+        spelling = self.token_of(token_id) or ""
+        is_bytes = all(character in _BYTE_LEVEL for character in spelling)
+        return bytes(_BYTE_LEVEL[character] for character in spelling) if is_bytes else text.encode()
 
     def vocab(self) -> list[str | None]:
         """The token of every id, so that two vocabularies can be compared id by id."""

@@ -1,6 +1,7 @@
 """``specdec trace``: one generation, round by round, live in the terminal and as a page."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -68,6 +69,7 @@ def main(args: Sequence[str]) -> int:
     )
     tokenizer = target.tokenizer
     assert tokenizer is not None, "a prompt was read with it"
+    bytes_of = functools.cache(tokenizer.bytes_of)
     moments = record(
         chosen.target.model,
         target.params,
@@ -82,13 +84,13 @@ def main(args: Sequence[str]) -> int:
         eos_tokens=tokenizer.eos_ids,
     )
     if console.is_terminal:
-        moments = terminal.watch(moments, request.token_ids, tokenizer.bytes_of, console)
+        moments = terminal.watch(moments, request.token_ids, bytes_of, console)
     seen = list(moments)
 
     written = trace_page.page(
         seen,
         request.token_ids,
-        tokenizer.bytes_of,
+        bytes_of,
         target=target.name,
         draft=chosen.name,
         rule=options.config.rule,

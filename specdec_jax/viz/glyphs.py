@@ -10,23 +10,25 @@ _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
 _BYTES = range(0xDC80, 0xDD00)  # what the handler surrogateescape makes of bytes that are no character
 
 
-def pieces(tokens: Iterable[bytes]) -> list[str]:
-    """What each token of a text adds to it.
+class Speller:
+    """Spells the tokens of a text one by one.
 
     The bytes of a character that is not whole yet are shown as such, and the token that completes it shows it whole.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    found = []
-    for token in tokens:
-        before = len(decoder.getstate()[0])
-        text = decoder.decode(token)
-        waiting = decoder.getstate()[0]
+
+    def __init__(self):
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def push(self, token: bytes) -> str:
+        """What the token adds to the text."""
+        before = len(self._decoder.getstate()[0])
+        text = self._decoder.decode(token)
+        waiting = self._decoder.getstate()[0]
         own = waiting if text else waiting[before:]
         # Bytes that turn out to begin no character were shown with the tokens that brought them.
         while before and text and ord(text[0]) in _BYTES:
             text, before = text[1:], before - 1
-        found.append(visible(text) + visible(own.decode("utf-8", "surrogateescape")))
-    return found
+        return visible(text) + visible(own.decode("utf-8", "surrogateescape"))
 
 
 def label(token: bytes) -> str:

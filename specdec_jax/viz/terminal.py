@@ -1,6 +1,6 @@
 """A generation in the terminal, coloured as it grows."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -8,7 +8,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from ..trace import Moment
-from .trace_page import Mark, marks, row_of
+from .glyphs import Speller
+from .trace_page import BytesOf, Mark, prompt_marks, round_marks
 
 STYLES = {
     "prompt": "dim",
@@ -18,31 +19,33 @@ STYLES = {
     "bonus": "bold blue underline",
 }
 _FOOTER = 4  # lines under the text
+_TAIL = 500  # tokens that fill any screen
 
 
 def watch(
-    moments: Iterable[Moment],
-    prompt: Sequence[int],
-    bytes_of: Callable[[int], bytes],
-    console: Console,
-    *,
-    row: int = 0,
+    moments: Iterable[Moment], prompt: Sequence[int], bytes_of: BytesOf, console: Console, *, row: int = 0
 ) -> Iterator[Moment]:
     """Give on the rounds as they come, and show a row's text meanwhile: its end live, and all of it when it is done."""
-    seen: list[Moment] = []
+    speller = Speller()
+    marks = prompt_marks(prompt, speller, bytes_of)
+    number = emitted = 0
     with Live(console=console, transient=True, auto_refresh=False) as live:
         for moment in moments:
-            seen.append(moment)
-            live.update(_screen(seen, marks(row_of(seen, row), prompt, bytes_of), console, row), refresh=True)
+            record = moment.rows[row]
+            if record is not None:
+                marks += round_marks(number, record, speller, bytes_of)
+                emitted += len(record.tokens)
+                live.update(_screen(marks, _line(moment, emitted, row), console), refresh=True)
+                number += 1
             yield moment
-    console.print(text(marks(row_of(seen, row), prompt, bytes_of)))
+    console.print(text(marks))
     console.print(legend())
 
 
-def text(found: Sequence[Mark], *, refused_of: int | None = None) -> Text:
+def text(marks: Sequence[Mark], *, refused_of: int | None = None) -> Text:
     """The text with its colours; refused tokens of one round only, or of none."""
     whole = Text()
-    for mark in found:
+    for mark in marks:
         if mark.kind != "refused" or mark.round == refused_of:
             whole.append(mark.text, STYLES[mark.kind])
     return whole
@@ -53,16 +56,20 @@ def legend() -> Text:
     return Text("  ").join(Text(kind, style) for kind, style in STYLES.items())
 
 
-def _screen(seen: Sequence[Moment], found: Sequence[Mark], console: Console, row: int) -> Group:
-    number = len(row_of(seen, row)) - 1
-    lines = text(found, refused_of=number).wrap(console, console.width)
+def _screen(marks: Sequence[Mark], line: str, console: Console) -> Group:
+    """The end of the text. It begins at the same token for a while, lest lines break anew with every round."""
+    tail = marks[max(0, len(marks) // _TAIL - 1) * _TAIL :]
+    lines = text(tail, refused_of=marks[-1].round).wrap(console, console.width)
     shown = lines[-max(1, console.height - _FOOTER) :]
-    stats = seen[-1].stats
-    drafted, accepted, count = (int(values[row]) for values in (stats.drafted, stats.accepted, stats.rounds))
-    emitted = sum(len(record.tokens) for record in row_of(seen, row))
-    draft, verify = (1e3 * seconds for seconds in (seen[-1].draft_seconds, seen[-1].verify_seconds))
-    line = (
+    return Group(*shown, Rule(style="dim"), Text(line, no_wrap=True, overflow="ellipsis"), legend())
+
+
+def _line(moment: Moment, emitted: int, row: int) -> str:
+    drafted, accepted, count = (
+        int(of[row]) for of in (moment.stats.drafted, moment.stats.accepted, moment.stats.rounds)
+    )
+    draft, verify = (1e3 * seconds for seconds in (moment.draft_seconds, moment.verify_seconds))
+    return (
         f"round {count}  accepted {accepted} of {drafted}  block_efficiency {emitted / count:.2f}  "
         f"drafting {draft:.1f} ms  verifying {verify:.1f} ms"
     )
-    return Group(*shown, Rule(style="dim"), Text(line, no_wrap=True, overflow="ellipsis"), legend())

@@ -10,12 +10,16 @@ import numpy as np
 from ..state import Stats, summary
 from ..trace import Moment, RoundRecord
 from . import rounds
-from .glyphs import label, pieces
+from .glyphs import Speller, label
 from .page import render
 from .picture import Picture
 
 _DIGITS = 5
 """Significant ones, of what stands in the page: three decimals are shown."""
+
+
+BytesOf = Callable[[int], bytes]
+"""What a token adds to a text, in UTF-8; it may be a part of a character."""
 
 
 class Mark(NamedTuple):
@@ -36,7 +40,7 @@ class Mark(NamedTuple):
 def page(
     moments: Sequence[Moment],
     prompt: Sequence[int],
-    bytes_of: Callable[[int], bytes],
+    bytes_of: BytesOf,
     *,
     target: str,
     draft: str,
@@ -44,7 +48,7 @@ def page(
     K: int,
     row: int = 0,
 ) -> str:
-    """One row's page as HTML that needs nothing else. ``bytes_of`` gives what a token adds to a text, in UTF-8."""
+    """One row's page as HTML that needs nothing else."""
     moments = [moment for moment in moments if moment.rows[row] is not None]
     if not moments:
         raise ValueError(f"row {row} took part in no round; expected a row that was still to be continued")
@@ -69,17 +73,30 @@ def row_of(moments: Sequence[Moment], row: int) -> list[RoundRecord]:
     return [record for moment in moments if (record := moment.rows[row]) is not None]
 
 
-def marks(records: Sequence[RoundRecord], prompt: Sequence[int], bytes_of: Callable[[int], bytes]) -> list[Mark]:
-    """The running text: what was refused stands before what came in its place."""
-    emitted = iter(pieces(bytes_of(token) for token in [*prompt, *(t for record in records for t in record.tokens)]))
-    found = [Mark(next(emitted), "prompt") for _ in prompt]
+def marks(records: Sequence[RoundRecord], prompt: Sequence[int], bytes_of: BytesOf) -> list[Mark]:
+    """The running text."""
+    speller = Speller()
+    found = prompt_marks(prompt, speller, bytes_of)
     for number, record in enumerate(records):
-        kept = record.num_accepted
-        found += [Mark(next(emitted), "kept", number, place) for place in range(kept)]
-        for place, guess in enumerate(record.guesses[kept:], kept):
-            found.append(Mark(label(bytes_of(guess.token)), "refused", number, place))
-        if record.follow is not None:
-            found.append(Mark(next(emitted), "bonus" if record.is_bonus else "corrected", number, kept))
+        found += round_marks(number, record, speller, bytes_of)
+    return found
+
+
+def prompt_marks(prompt: Sequence[int], speller: Speller, bytes_of: BytesOf) -> list[Mark]:
+    """The text before the first round."""
+    return [Mark(speller.push(bytes_of(token)), "prompt") for token in prompt]
+
+
+def round_marks(number: int, record: RoundRecord, speller: Speller, bytes_of: BytesOf) -> list[Mark]:
+    """A round: what was refused stands before what came in its place."""
+    found = []
+    for place, guess in enumerate(record.guesses):
+        kept = place < record.num_accepted
+        text = speller.push(bytes_of(guess.token)) if kept else label(bytes_of(guess.token))
+        found.append(Mark(text, "kept" if kept else "refused", number, place))
+    if record.follow is not None:
+        kind = "bonus" if record.is_bonus else "corrected"
+        found.append(Mark(speller.push(bytes_of(record.follow.token)), kind, number, record.num_accepted))
     return found
 
 
@@ -111,7 +128,7 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _data(moments: Sequence[Moment], records: Sequence[RoundRecord], bytes_of: Callable[[int], bytes]) -> dict:
+def _data(moments: Sequence[Moment], records: Sequence[RoundRecord], bytes_of: BytesOf) -> dict:
     """What the script reads: labels by token, and rounds.
 
     A guess is [token, p, q, accept, draw], the token that follows [token, p, chance], a likeliest token [token, p, q];

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from specdec_jax.viz.glyphs import label, pieces, visible
+from specdec_jax.viz.glyphs import Speller, label, visible
 
 HELLO = "\u05e9\u05dc\u05d5\u05dd"  # in Hebrew
 BOMB = "💣"
@@ -39,13 +39,17 @@ def test_no_control_or_format_character_is_left():
         assert not kinds & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}, hex(ord(character))
 
 
+def spelt(tokens: list[bytes]) -> list[str]:
+    return list(map(Speller().push, tokens))
+
+
 def test_a_character_in_parts_is_bytes_until_it_is_whole():
     first, second, third = BOMB.encode()[:1], BOMB.encode()[1:3], BOMB.encode()[3:] + b"!"
-    assert pieces([b"a", first, second, third]) == ["a", "⟨F0⟩", "⟨9F 92⟩", f"{BOMB}!"]
+    assert spelt([b"a", first, second, third]) == ["a", "⟨F0⟩", "⟨9F 92⟩", f"{BOMB}!"]
 
 
 def test_bytes_that_begin_no_character_are_shown_once():
-    assert pieces([b"\xe2", b"a", b"\xf0\x9f", b"\xe2\x82", b"\xac", b"\xff."]) == [
+    assert spelt([b"\xe2", b"a", b"\xf0\x9f", b"\xe2\x82", b"\xac", b"\xff."]) == [
         "⟨E2⟩",
         "a",
         "⟨F0 9F⟩",

@@ -6,7 +6,7 @@ from hostile import PROMPT, TOKENS
 from rich.console import Console
 
 from specdec_jax.viz import terminal, trace_page
-from specdec_jax.viz.glyphs import pieces
+from specdec_jax.viz.glyphs import Speller
 
 
 def screen(**options) -> Console:
@@ -26,7 +26,7 @@ def test_the_text_has_every_token_and_its_kind(moments):
     records = trace_page.row_of(moments, 0)
     found = terminal.text(trace_page.marks(records, PROMPT, TOKENS.__getitem__))
     tokens = [*PROMPT, *(token for record in records for token in record.tokens)]
-    assert found.plain == "".join(pieces(TOKENS[token] for token in tokens))
+    assert found.plain == "".join(map(Speller().push, (TOKENS[token] for token in tokens)))
     assert {span.style for span in found.spans} == {
         terminal.STYLES[kind] for kind in ("prompt", "kept", "corrected", "bonus")
     }

@@ -6,7 +6,7 @@ from hostile import PROMPT, TOKENS, K
 
 from specdec_jax.state import summary
 from specdec_jax.viz import trace_page
-from specdec_jax.viz.glyphs import label, pieces
+from specdec_jax.viz.glyphs import Speller, label
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_every_token_stands_in_the_text_once(records):
     found = trace_page.marks(records, PROMPT, TOKENS.__getitem__)
     emitted = [token for record in records for token in record.tokens]
     shown = [mark.text for mark in found if mark.kind != "refused"]
-    assert shown == pieces(TOKENS[token] for token in [*PROMPT, *emitted])
+    assert shown == list(map(Speller().push, (TOKENS[token] for token in [*PROMPT, *emitted])))
     kinds = [mark.kind for mark in found]
     assert kinds.count("kept") == sum(record.num_accepted for record in records)
     assert kinds.count("refused") == sum(len(record.guesses) - record.num_accepted for record in records)
