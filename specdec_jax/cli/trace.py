@@ -70,19 +70,20 @@ def main(args: Sequence[str]) -> int:
     tokenizer = target.tokenizer
     assert tokenizer is not None, "a prompt was read with it"
     bytes_of = functools.cache(tokenizer.bytes_of)
-    moments = record(
-        chosen.target.model,
-        target.params,
-        chosen.drafter,
-        chosen.params,
-        jnp.asarray([request.token_ids]),
-        [len(request.token_ids)],
-        key=request.key(options.seed)[None],
-        sampling=request.sampling,
-        config=options.config,
-        max_new_tokens=request.max_new_tokens,
-        eos_tokens=tokenizer.eos_ids,
-    )
+    with console.status("reading the prompt, compiling"):
+        moments = record(
+            chosen.target.model,
+            target.params,
+            chosen.drafter,
+            chosen.params,
+            jnp.asarray([request.token_ids]),
+            [len(request.token_ids)],
+            key=request.key(options.seed)[None],
+            sampling=request.sampling,
+            config=options.config,
+            max_new_tokens=request.max_new_tokens,
+            eos_tokens=tokenizer.eos_ids,
+        )
     if console.is_terminal:
         moments = terminal.watch(moments, request.token_ids, bytes_of, console)
     seen = list(moments)

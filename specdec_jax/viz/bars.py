@@ -198,7 +198,9 @@ def _bars(
 
 
 def _chance(word: Word) -> str:
-    return "never drafted" if word.accept is None else f"{100 * word.accept:.0f} %"
+    if word.accept is None:
+        return "never drafted"
+    return f"{100 * word.accept:.0f} %" if word.accept >= 0.005 else "under 1 %"
 
 
 def _rows(story: Story, values: Callable[[Word], Sequence[float]]) -> tuple[tuple[str, ...], ...]:

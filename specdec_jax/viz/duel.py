@@ -12,21 +12,24 @@ from ..sampling import RoundKeys, row_keys
 from ..verify import Proposal, block, token
 from ..verify.proposal import uniforms
 
+Values = Array | np.ndarray
+"""On the device while it is computed, on the host once it is given out."""
+
 
 class Side(NamedTuple):
     """What one rule says of N rounds of K guesses."""
 
-    thresholds: np.ndarray  # [N, K]: guess i is accepted where its draw is below
-    kept: np.ndarray  # [N]
-    at_least: np.ndarray  # [N, K]: the chance, over the draws, that at least i guesses are kept
+    thresholds: Values  # [N, K]: guess i is accepted where its draw is below
+    kept: Values  # [N]
+    at_least: Values  # [N, K]: the chance, over the draws, that at least i guesses are kept
 
 
 class Duel(NamedTuple):
     """N rounds of K guesses, judged twice."""
 
-    tokens: np.ndarray  # [N, K]
-    length: np.ndarray  # [N]: guesses that were made
-    draws: np.ndarray  # [N, K]
+    tokens: Values  # [N, K]
+    length: Values  # [N]: guesses that were made
+    draws: Values  # [N, K]
     token: Side
     block: Side
 

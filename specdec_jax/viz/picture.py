@@ -4,7 +4,7 @@ import functools
 import io
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import matplotlib
@@ -31,7 +31,7 @@ _NAMES = {
 WIDTH = 4.5
 """Inches, 324 points: on a telephone a point is about a pixel."""
 
-_STYLE = {
+_STYLE: Any = {
     "font.size": 10,
     "figure.facecolor": PAPER,
     "axes.facecolor": "none",

@@ -109,15 +109,16 @@ def acceptance(stats: Stats) -> Picture:
 
 def tokens_a_round(committed: Sequence[int], K: int) -> Picture:
     """How many rounds gave how many tokens."""
+    mean = sum(committed) / len(committed)
     counts = np.bincount(np.asarray(committed, int), minlength=K + 2)[1:]
     place = np.arange(1, len(counts) + 1)
     with style():
         figure, axes = _axes()
         axes.bar_label(axes.bar(place, counts, 0.62, color=TARGET), fontsize=8.5, color=MUTED)
-        axes.axvline(np.mean(committed), color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        axes.axvline(mean, color=INK, linewidth=1, linestyle=(0, (3, 2)))
         axes.annotate(
-            f"mean {np.mean(committed):.2f}",
-            (np.mean(committed), 1),
+            f"mean {mean:.2f}",
+            (mean, 1),
             (4, -2),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
@@ -131,7 +132,7 @@ def tokens_a_round(committed: Sequence[int], K: int) -> Picture:
     return Picture(
         name="tokens-a-round",
         title="Tokens per round",
-        description=f"{np.mean(committed):.2f} on average. "
+        description=f"{mean:.2f} on average. "
         + " ".join(f"{n} rounds gave {i}." for i, n in zip(place, counts, strict=True)),
         header=("tokens", "rounds"),
         rows=tuple((str(i), str(n)) for i, n in zip(place, counts, strict=True)),

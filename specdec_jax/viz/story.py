@@ -64,12 +64,15 @@ def tell(p: Float[np.ndarray, "V"], q: Float[np.ndarray, "V"], label: Callable[[
     shown = np.argsort(-np.maximum(p, q), kind="stable")[:most]
     shown = shown[(p[shown] > 0) | (q[shown] > 0)]
     shown = shown[np.argsort(-p[shown], kind="stable")]
-    words = [Word(label(int(x)), p64[x], q64[x], accept[x] if q[x] > 0 else None, kept[x], redraw[x]) for x in shown]
     others = np.setdiff1d(np.flatnonzero((p > 0) | (q > 0)), shown)
+
+    def word(name: str, tokens: np.ndarray) -> Word:
+        of_p, of_q, passed, drawn = (part[tokens].sum().item() for part in (p64, q64, kept, redraw))
+        return Word(name, of_p, of_q, passed / of_q if of_q > 0 else None, passed, drawn)
+
+    words = [word(label(int(x)), shown[i : i + 1]) for i, x in enumerate(shown)]
     if len(others):
-        sums = [values[others].sum() for values in (p64, q64, kept, redraw)]
-        accepted = sums[2] / sums[1] if sums[1] > 0 else None
-        words.append(Word(f"{len(others):,} others", *sums[:2], accepted, *sums[2:]))
+        words.append(word(f"{len(others):,} others", others))
     return Story(
         words=tuple(words),
         overshoot=float((q64 - kept).sum()),

@@ -19,7 +19,8 @@ def test_the_page_holds_the_text_that_generate_writes(tiny, tmp_path, capsys):
     assert main(["trace", *line, "--output", str(page), "--figures", str(tmp_path / "figures")]) == 0
     text = page.read_text(encoding="utf-8")
     assert f"{page}: {wanted['stats']['rounds']} rounds" in capsys.readouterr().out
-    told = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])
+    (data,) = re.findall(r'id="data">(.*?)</script>', text)
+    told = json.loads(data)
     tokens = [
         token
         for told_round in told["rounds"]

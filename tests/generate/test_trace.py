@@ -32,7 +32,7 @@ def test_the_rounds_of_a_batch_hold_what_generate_gives(rule, name):
     moments = list(recorded(rule, guess, sampling))
     wanted = run(rule, guess, sampling=sampling, limit=LIMIT)
     for row, tokens in enumerate(wanted.rows):
-        records = [moment.rows[row] for moment in moments if moment.rows[row] is not None]
+        records = filter(None, (moment.rows[row] for moment in moments))
         assert list(itertools.chain.from_iterable(one.tokens for one in records)) == tokens
     assert [int(reason) for reason in moments[-1].finish_reasons] == wanted.reasons
     for found, made in zip(*map(jax.tree.leaves, (moments[-1].stats, wanted.raw.stats)), strict=True):
@@ -83,6 +83,8 @@ def test_guesses_that_the_rule_accepts_were_drawn_below():
     for moment in recorded("token", guesser("draft_model")):
         for found in filter(None, moment.rows):
             for place, guess in enumerate(found.guesses[: found.num_accepted + 1]):
+                assert guess.accept is not None
+                assert guess.draw is not None
                 assert guess.accept == pytest.approx(min(1, guess.p / guess.q), rel=1e-5)
                 if place < found.num_accepted or found.follow is not None:
                     assert (guess.draw < guess.accept) == (place < found.num_accepted)

@@ -9,14 +9,11 @@ from specdec_jax.viz import terminal, trace_page
 from specdec_jax.viz.glyphs import Speller
 
 
-def screen(**options) -> Console:
-    return Console(file=io.StringIO(), width=60, height=14, highlight=False, **options)
-
-
 def test_the_rounds_are_given_on_and_the_text_stays(moments):
-    console = screen(force_terminal=True)
+    file = io.StringIO()
+    console = Console(file=file, width=60, height=14, highlight=False, force_terminal=True)
     assert list(terminal.watch(iter(moments), PROMPT, TOKENS.__getitem__, console)) == moments
-    out = console.file.getvalue()
+    out = file.getvalue()
     assert f"round {len(moments)} " in out
     assert "accepted" in out
     assert "\x1b[2J" not in out, "a token cleared the screen"
