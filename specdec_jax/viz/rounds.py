@@ -20,7 +20,7 @@ def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
     K = len(labels)
     place = np.arange(K)
     sides = (duel.draws, duel.token.thresholds, duel.block.thresholds)
-    draws, singly, jointly = (values[row, :K].astype(float) for values in sides)
+    draws, singly, jointly = (np.asarray(values[row, :K], float) for values in sides)
     kept = (int(duel.token.kept[row]), int(duel.block.kept[row]))
     with style():
         figure, axes = _axes()
