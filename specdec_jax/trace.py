@@ -134,20 +134,16 @@ def record(
         eos_tokens=eos_tokens,
     )
 
-    def copy():
-        return jax.tree.map(jnp.copy, state)
-
     def draft(state):
         return _draft(drafter, drafter_params, state, config)
 
     def verify(state, proposal):
         return _judge(target, target_params, drafter, drafter_params, state, proposal, config)
 
-    # Both programs write in the state that they are given, and some of the first is the caller's. A round on a copy is
-    # thrown away: it compiles them, and the first time around is slow.
-    proposal, spare = draft(copy())
+    # Both programs write in the state that they are given. A round on a copy is thrown away: it compiles them, and the
+    # first time around is slow.
+    proposal, spare = draft(jax.tree.map(jnp.copy, state))
     jax.block_until_ready(verify(spare, proposal))
-    state = copy()
 
     def timed(program, *args):
         started = clock()
