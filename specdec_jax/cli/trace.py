@@ -95,7 +95,6 @@ def main(args: Sequence[str]) -> int:
         target=target.name,
         draft=chosen.name,
         rule=options.config.rule,
-        K=seen[-1].stats.drafted_at.shape[1],
     )
     options.output.write_text(written, encoding="utf-8")
     if options.figures is not None:

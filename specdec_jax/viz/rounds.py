@@ -89,7 +89,7 @@ def acceptance(stats: Stats) -> Picture:
     with style():
         figure, axes = _axes()
         bars = axes.bar(place, rates, 0.62, color=KEPT)
-        axes.bar_label(bars, [f"{k} of {d}" for k, d in zip(kept, drafted, strict=True)], fontsize=8.5, color=MUTED)
+        axes.bar_label(bars, [f"{rate:.2f}" for rate in rates], fontsize=8.5, color=MUTED)
         axes.set_xticks(place)
         axes.set_xlabel("place of the guess in its round")
         axes.set_ylim(0, 1.08)

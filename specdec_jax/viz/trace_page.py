@@ -45,7 +45,6 @@ def page(
     target: str,
     draft: str,
     rule: str,
-    K: int,
     row: int = 0,
 ) -> str:
     """One row's page as HTML that needs nothing else."""
@@ -58,7 +57,7 @@ def page(
         target=target,
         draft=draft,
         rule=rule,
-        K=K,
+        K=moments[-1].stats.drafted_at.shape[1],
         metrics=[(name, _shown(value)) for name, value in _metrics(moments, row).items()],
         num_rounds=len(records),
         marks=marks(records, prompt, bytes_of),

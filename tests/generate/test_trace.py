@@ -11,6 +11,7 @@ from toys import KEYS, MIXED, NONE, PARAMS, PROMPT_LENGTHS, PROMPTS, TARGET, V, 
 from specdec_jax import SamplingParams, init, step
 from specdec_jax.testing import history_logits, reference
 from specdec_jax.trace import record
+from specdec_jax.viz import trace_page
 
 pytestmark = pytest.mark.usefixtures("quick_recordings")
 
@@ -100,6 +101,16 @@ def test_rules_that_draw_nothing_record_no_draw():
     assert guesses
     assert {(guess.accept, guess.draw) for guess in guesses} == {(None, None)}
     assert {guess.q for guess in guesses} == {1.0}
+
+
+def test_a_row_of_a_batch_has_a_page_of_its_own():
+    moments = list(recorded("block", guesser("draft_model")))
+    records = [trace_page.row_of(moments, row) for row in range(len(PROMPTS))]
+    row = min(range(len(PROMPTS)), key=lambda row: len(records[row]))
+    assert len(records[row]) < len(moments)
+    page = trace_page.page(moments, [0], lambda token: b"%d " % token, target="", draft="", rule="block", row=row)
+    assert f"<dt>rounds</dt><dd>{len(records[row])}</dd>" in page
+    assert f"<dt>tokens</dt><dd>{sum(len(record.tokens) for record in records[row])}</dd>" in page
 
 
 def test_both_halves_are_timed_apart():

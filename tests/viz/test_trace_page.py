@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 import pytest
-from hostile import PROMPT, TOKENS, K
+from hostile import PROMPT, TOKENS
 
 from specdec_jax.state import summary
 from specdec_jax.viz import trace_page
@@ -11,7 +11,7 @@ from specdec_jax.viz.glyphs import Speller, label
 
 @pytest.fixture(scope="module")
 def text(moments):
-    return trace_page.page(moments, PROMPT, TOKENS.__getitem__, target="toy", draft="<weak>", rule="block", K=K)
+    return trace_page.page(moments, PROMPT, TOKENS.__getitem__, target="toy", draft="<weak>", rule="block")
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +138,20 @@ def test_a_token_under_the_pointer_tells_its_story(look, text, records):
     assert page.locator("#number").text_content() == str(number + 1)
 
 
+def test_a_rule_that_draws_nothing_shows_no_draw(look, moments):
+    def undrawn(moment):
+        (record,) = moment.rows
+        guesses = tuple(guess._replace(accept=None, draw=None) for guess in record.guesses)
+        return moment._replace(rows=(record._replace(guesses=guesses),))
+
+    told = trace_page.page(list(map(undrawn, moments)), PROMPT, TOKENS.__getitem__, target="", draft="", rule="coupled")
+    page = look(told)
+    guesses = cells(page, "guesses")[: len(moments[-1].rows[0].guesses)]
+    assert {value for row in guesses for value in row[3:5]} == {"\N{EN DASH}"}
+    said = page.locator(".round").text_content()
+    assert "A guess is kept where the target, with the same noise, draws it itself" in said
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_runs_over_the_side(look, text, width):
     page = look(text, width=width)
@@ -152,12 +166,12 @@ def test_without_scripts_the_whole_text_and_the_pictures_stand_there(look, text,
 
 def test_a_row_without_rounds_has_no_page(moments):
     with pytest.raises(ValueError, match="row 0 took part in no round; expected a row that was still to be continued"):
-        trace_page.page([], PROMPT, TOKENS.__getitem__, target="", draft="", rule="block", K=K)
+        trace_page.page([], PROMPT, TOKENS.__getitem__, target="", draft="", rule="block")
 
 
 def test_two_thousand_tokens_stay_small_and_open_quickly(look, moments):
     many = [moments[i % (len(moments) - 1)] for i in range(2200 * len(moments) // 60)]
-    text = trace_page.page(many, PROMPT, TOKENS.__getitem__, target="", draft="", rule="block", K=K)
+    text = trace_page.page(many, PROMPT, TOKENS.__getitem__, target="", draft="", rule="block")
     assert text.count('<span class="t ') > 2000
     assert len(text.encode()) < 3e6
     page = look(text)
