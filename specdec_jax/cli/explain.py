@@ -23,7 +23,7 @@ from ..viz import explain, picture
 from ..viz.duel import constant_rounds, duel
 from ..viz.glyphs import label
 from . import UserError, drafting, requests
-from .options import SAMPLING, File, check_integers, check_output, parse
+from .options import SAMPLING, File, check_integers, check_outputs, parse
 
 _TOLERANCE = 1e-3  # of the sum of probabilities that people write down
 
@@ -65,16 +65,16 @@ class Options:
     def __post_init__(self):
         self.sampling.check()
         check_integers(self, draft_length=(1, 2**10), rounds=(1, 2**16), seed=(0, 2**32))
-        given = [name for name in ("p", "q") if getattr(self, name) is not None]
-        if (self.prompt is None and len(given) < 2) or (self.prompt is not None and given):
-            got = " and ".join(["a prompt"] * (self.prompt is not None) + [f"--{name}" for name in given]) or "nothing"
-            raise ValueError(f"got {got}; expected a prompt, or --p and --q")
+        given = {"a prompt": self.prompt, "--p": self.p, "--q": self.q, "--words": self.words}
+        got = [name for name, value in given.items() if value is not None]
+        if got != ["a prompt"] and got[:2] != ["--p", "--q"]:
+            raise ValueError(f"got {' and '.join(got) or 'nothing'}; expected a prompt, or --p and --q")
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "explain", args)
-    check_output(options.output)
+    check_outputs(options.output, options.figures)
     subject = _from_models(options) if options.p is None else _from_numbers(options)
     p, q = subject.first
     told = explain.told(np.asarray(p), np.asarray(q), duel(*subject.rounds), subject.label)

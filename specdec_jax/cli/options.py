@@ -57,7 +57,9 @@ def check_integers(options: object, **ranges: tuple[int, int]) -> None:
             raise ValueError(f"{name} is {value}; expected an integer from {least} to {end - 1}")
 
 
-def check_output(path: Path) -> None:
-    """UserError for a file that could not be written, before the work that would be lost."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UserError(f"cannot write {path}; expected a file in a folder that exists")
+def check_outputs(page: Path, figures: Path | None) -> None:
+    """UserError for a page or a folder of figures that could not be written, before the work that would be lost."""
+    if page.is_dir() or not page.absolute().parent.is_dir():
+        raise UserError(f"cannot write {page}; expected a file in a folder that exists")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UserError(f"cannot write into {figures}; expected a folder, or a name for a new one")

@@ -16,7 +16,7 @@ from ..state import GenerateConfig
 from ..trace import record
 from ..viz import picture, terminal, trace_page
 from . import drafting, requests
-from .options import CONFIG, SAMPLING, File, check_integers, check_output, parse
+from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "trace", args)
-    check_output(options.output)
+    check_outputs(options.output, options.figures)
     console = Console(highlight=False)
     target = load(options.target)
     chosen = drafting.make(options.draft, target)

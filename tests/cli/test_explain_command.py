@@ -73,6 +73,7 @@ def test_numbers_that_are_no_distributions(line, message, tmp_path, capsys):
         ("", "got nothing; expected a prompt, or --p and --q"),
         ("--p .5,.5", "got --p; expected a prompt, or --p and --q"),
         ("word --q .5,.5", "got a prompt and --q; expected"),
+        ("word --words a,b", "got a prompt and --words; expected"),
         ("word --draft-length 0", "draft_length is 0; expected an integer from 1"),
         ("word --rounds 0", "rounds is 0; expected an integer from 1"),
         ("word --temperature -1", "temperature is -1.0; expected"),
@@ -88,6 +89,13 @@ def test_bad_options(line, message, capsys):
 def test_a_page_that_cannot_be_written(tmp_path, capsys):
     assert main(["explain", *NUMBERS, "--output", str(tmp_path / "none" / "page.html")]) == 2
     assert "page.html; expected a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_figures_that_cannot_be_written(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["explain", *NUMBERS, "--output", str(tmp_path / "page.html"), "--figures", str(file)]) == 2
+    assert f"cannot write into {file}; expected a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def told():
 
 @pytest.fixture(scope="module")
 def text(told):
-    return explain.page(told, prompt="<b>So</b>", target="big", draft="small")
+    return explain.page(told, prompt="<b>So</b>\u202e", target="big", draft="small")
 
 
 def test_the_page_states_what_the_library_computes(look, text, told):
@@ -55,7 +55,7 @@ def test_every_figure_has_words_for_those_who_do_not_see_it(look, text, told):
 def test_no_word_becomes_markup(look, text):
     page = look(text)
     assert page.locator("main script").count() == 0
-    assert "<b>So</b>" in page.locator(".lead").text_content()
+    assert "<b>So</b>⟨U+202E⟩" in page.locator(".lead").text_content()
 
 
 def test_every_control_works_by_keyboard(look, text):
