@@ -25,6 +25,8 @@ from .state import FinishReason, GenerateConfig, Round, Stats
 from .verify import block, token
 from .verify.proposal import q_of, uniforms
 
+__all__ = ["Choice", "Follow", "Guess", "Moment", "RoundRecord", "first_round", "record"]
+
 SAMPLED = {"token": token, "block": block}
 """The rules that decide by uniform draws, as modules with their parts; the others compare tokens."""
 
