@@ -96,12 +96,38 @@ class Tokenizer:
         """The token as the vocabulary spells it, None for an id without one."""
         return self.backend.id_to_token(token_id)
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """What a token adds to a text, in UTF-8, where it may be a part of a character; special tokens by their names.
+
+        It is what the token adds after itself, for some tokenizers write no space before the first token of a text.
+        """
+        once, twice = (self.backend.decode([token_id] * n, skip_special_tokens=False) for n in (1, 2))
+        text = twice[len(once) :]
+        if _INCOMPLETE not in text:
+            return text.encode()
+        if token_id in self._bytes:
+            return bytes([self._bytes[token_id]])
+        spelling = self.token_of(token_id) or ""
+        is_bytes = all(character in _BYTE_LEVEL for character in spelling)
+        return bytes(_BYTE_LEVEL[character] for character in spelling) if is_bytes else text.encode()
+
     def vocab(self) -> list[str | None]:
         """The token of every id, so that two vocabularies can be compared id by id."""
         tokens: list[str | None] = [None] * self.vocab_size
         for token, token_id in self.backend.get_vocab(with_added_tokens=True).items():
             tokens[token_id] = token
         return tokens
+
+
+def _byte_level() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for: itself, or the next that has none (GPT-2)."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    itself = {ord(character) for character in alphabet if ord(character) < 256}
+    others = [byte for byte in range(256) if byte not in itself]
+    return dict(zip(alphabet, [*sorted(itself), *others], strict=True))
+
+
+_BYTE_LEVEL = _byte_level()
 
 
 def _byte_ids(backend: tokenizers.Tokenizer) -> list[int]:

@@ -95,6 +95,7 @@ def init(
     return _init(target, target_params, drafter, drafter_params, inputs, config)
 
 
+@partial(jax.jit, static_argnames=("target", "drafter", "config"))
 def _init(target, target_params, drafter, drafter_params, inputs: Inputs, config: GenerateConfig) -> GenerateState:
     prompts, prompt_lengths, keys, sampling, max_new_tokens, eos_tokens = inputs
     B, P = prompts.shape

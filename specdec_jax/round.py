@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +30,33 @@ def step(
     ``draft_length`` (traced; one number or one a row) bounds this round's guesses below ``config.draft_length``; it
     must not depend on tokens that are yet to be verified.
     """
-    rule = RULES[config.rule]
+    proposal, state = propose(drafter, drafter_params, state, config=config, draft_length=draft_length)
+    state, info, _ = judge(target, target_params, drafter, drafter_params, state, proposal, config=config)
+    return state, info
+
+
+class Evidence(NamedTuple):
+    """What a verdict rests on: the arguments of the rule, and what it said. Dead code to the compiler where unused."""
+
+    keys: RoundKeys
+    proposal: Proposal
+    p: Float[Array, "B T V"]
+    """T is K + 1."""
+    verdict: Verdict
+
+
+def propose(
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    state: GenerateState,
+    *,
+    config: GenerateConfig,
+    draft_length: Int[Array, "*b"] | int | None = None,
+) -> tuple[Proposal, GenerateState]:
+    """The first half of a round: the drafter's guesses, and the state with what it keeps of having made them."""
     batch = state.tokens.shape[0]
     running = state.finish_reason == FinishReason.RUNNING
-    keys = RoundKeys(state.keys, state.lengths)
+    draw = partial(RULES[config.rule].draw, RoundKeys(state.keys, state.lengths))
 
     cache, drafter_state = state.target_cache, state.drafter_state
     if drafter is None:
@@ -42,13 +66,30 @@ def step(
         limit = jnp.asarray(K if draft_length is None else draft_length, jnp.int32)
         limit = jnp.where(running, jnp.clip(limit, 0, K), 0)
         memory = cache if drafter.shares_cache else drafter_state
-        proposal, memory = drafter.propose(drafter_params, memory, _context(state), K, limit, partial(rule.draw, keys))
+        proposal, memory = drafter.propose(drafter_params, memory, _context(state), K, limit, draw)
         cache, drafter_state = (memory, drafter_state) if drafter.shares_cache else (cache, memory)
+    return proposal, dataclasses.replace(state, target_cache=cache, drafter_state=drafter_state)
+
+
+def judge(
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    state: GenerateState,
+    proposal: Proposal,
+    *,
+    config: GenerateConfig,
+) -> tuple[GenerateState, Round, Evidence]:
+    """The second half of a round: the target scores the guesses, the rule judges them, and its verdict is committed."""
+    rule = RULES[config.rule]
+    running = state.finish_reason == FinishReason.RUNNING
+    keys = RoundKeys(state.keys, state.lengths)
 
     # The target scores the last committed token, which its cache misses, and all guesses in one pass.
     last = jnp.take_along_axis(state.tokens, state.lengths[:, None] - 1, axis=1)
     fed = jnp.concatenate([last, proposal.tokens], axis=1)
-    logits, hidden, cache = target.apply(target_params, fed, cache, state.lengths - 1)
+    logits, hidden, cache = target.apply(target_params, fed, state.target_cache, state.lengths - 1)
     if logits.shape != (*fed.shape, target.vocab_size):
         raise ValueError(
             f"the target's apply gave logits of shape {logits.shape}; expected {(*fed.shape, target.vocab_size)}, for "
@@ -60,12 +101,12 @@ def step(
     sound = proposal._replace(length=jnp.minimum(proposal.length, first_broken))
     verdict = rule.verify(keys, sound, p)
 
-    state = dataclasses.replace(state, target_cache=cache, drafter_state=drafter_state)
+    state = dataclasses.replace(state, target_cache=cache)
     state, info = _commit(state, running, proposal, verdict, first_broken, logits, p)
     if drafter is not None:
-        drafter_state = drafter.commit(drafter_params, drafter_state, _context(state), hidden)
+        drafter_state = drafter.commit(drafter_params, state.drafter_state, _context(state), hidden)
         state = dataclasses.replace(state, drafter_state=drafter_state)
-    return state, info
+    return state, info, Evidence(keys, sound, p, verdict)
 
 
 def _context(state: GenerateState) -> Context:

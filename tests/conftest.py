@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 from jaxtyping import install_import_hook
-from programs import quick_batch, quick_generate
+from programs import quick_batch, quick_generate, quick_record
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,6 +46,12 @@ def quick_programs(monkeypatch):
     """`generate` compiles as quickly as it can, unless a caller's own jit takes it in, and so does `batch`."""
     quick_generate(monkeypatch)
     quick_batch(monkeypatch)
+
+
+@pytest.fixture
+def quick_recordings(monkeypatch):
+    """`record` compiles as quickly as it can."""
+    quick_record(monkeypatch)
 
 
 @pytest.fixture(scope="session")

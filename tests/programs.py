@@ -1,6 +1,7 @@
 """How tests compile: for programs so small that compiling them takes longer than running them."""
 
 import importlib
+import inspect
 from functools import cache, partial
 from typing import Any
 
@@ -52,3 +53,18 @@ def quick_generate(patch: pytest.MonkeyPatch) -> None:
         return (usual if traced else _compiled_quickly(usual.__wrapped__))(*args)
 
     patch.setattr(module, "_generate", chosen)
+
+
+def quick_record(patch: pytest.MonkeyPatch) -> None:
+    """Let `record` and `first_round` compile with QUICK."""
+    trace: Any = importlib.import_module("specdec_jax.trace")  # not at the top: the shape checks are not installed yet
+    for name in ("_draft", "_judge", "_look", "first_round"):
+        patch.setattr(trace, name, _quickly(getattr(trace, name).__wrapped__))
+
+
+@cache
+def _quickly(function):
+    names = inspect.signature(function).parameters
+    static = [name for name in ("target", "drafter", "config", "rule", "n") if name in names]
+    donated = "state" if "state" in names else ()
+    return jax.jit(function, static_argnames=static, donate_argnames=donated, compiler_options=QUICK)

@@ -12,6 +12,8 @@ from pathlib import Path
 COMMANDS = {
     "generate": "continue prompts from the command line or from a file",
     "demo": "answer the shipped prompts with and without a drafter, and compare",
+    "explain": "show on one token, in pictures, how the output keeps the target's distribution",
+    "trace": "show a generation round by round, in the terminal and as a page",
     "convert": "write a model as a Hugging Face directory",
     "distill": "train a drafter for a target",
     "check": "check that a drafter changes nothing in what a model says",

@@ -13,7 +13,7 @@ from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, drafting, in_order, job, requests
-from .options import CONFIG, SAMPLING, File, parse
+from .options import CONFIG, SAMPLING, File, check_integers, parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +69,7 @@ class Options:
     def __post_init__(self):
         self.sampling.check()
         requests.check_rule(self.config, self.sampling)
-        for name, least, most in (("max_new_tokens", 1, 2**31), ("batch", 1, 2**31), ("seed", 0, 2**32)):
-            value = getattr(self, name)
-            if not least <= value < most:
-                raise ValueError(f"{name} is {value}; expected an integer from {least} to {most - 1}")
+        check_integers(self, max_new_tokens=(1, 2**31), batch=(1, 2**31), seed=(0, 2**32))
         if bool(self.prompts) == (self.prompt_file is not None):
             got = "prompts and --prompt-file" if self.prompts else "no prompt"
             raise ValueError(f"got {got}; expected prompts as arguments, or --prompt-file with a file of them")

@@ -10,6 +10,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
+from . import UserError
 
 T = TypeVar("T")
 
@@ -46,3 +47,19 @@ def _scalar_or_array(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None
 def parse(options: type[T], command: str, args: Sequence[str]) -> T:
     """The options of ``specdec command`` as an instance of the dataclass; exits with 2 where they are wrong."""
     return tyro.cli(options, prog=f"specdec {command}", args=args, registry=_REGISTRY)
+
+
+def check_integers(options: object, **ranges: tuple[int, int]) -> None:
+    """ValueError for a field whose value is not from the first to before the second number of its range."""
+    for name, (least, end) in ranges.items():
+        value = getattr(options, name)
+        if not least <= value < end:
+            raise ValueError(f"{name} is {value}; expected an integer from {least} to {end - 1}")
+
+
+def check_outputs(page: Path, figures: Path | None) -> None:
+    """UserError for a page or a folder of figures that could not be written, before the work that would be lost."""
+    if page.is_dir() or not page.absolute().parent.is_dir():
+        raise UserError(f"cannot write {page}; expected a file in a folder that exists")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UserError(f"cannot write into {figures}; expected a folder, or a name for a new one")

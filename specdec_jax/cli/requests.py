@@ -1,15 +1,17 @@
 """From a prompt to what the generator answers: token ids, limits, and the row's own sampling values and seed."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..batch import Refused, Request
 from ..batch.request import check, check_rule
 from ..models import Loaded, Tokenizer
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from .prompts import Fault, Prompt, PromptError
+from . import UserError
+from .prompts import Fault, Prompt, PromptError, from_arguments
 
-__all__ = ["Reader", "check_rule", "prepare", "reader"]
+__all__ = ["Reader", "check_rule", "only", "prepare", "reader"]
 
 Reader = Callable[[int, Prompt | Fault], Request | Refused]
 """From a prompt and its place in the input to what the generator answers; the prompt comes back as ``source``."""
@@ -52,6 +54,14 @@ def prepare(
     made = [read(index, prompt) for index, prompt in enumerate(prompts)]
     faults = [Fault(one.source.where, one.why) for one in made if isinstance(one, Refused)]
     return [one for one in made if isinstance(one, Request)], faults
+
+
+def only(text: str, target: Loaded, **how: Any) -> Request:
+    """The request of a single prompt, by the arguments of `prepare`; UserError where it cannot be answered."""
+    asked, faults = prepare(from_arguments([text]), target, **how)
+    if faults:
+        raise UserError(f"{faults[0].where}: {faults[0].why}")
+    return asked[0]
 
 
 def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool) -> list[int]:

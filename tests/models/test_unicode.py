@@ -109,3 +109,17 @@ def test_smollm2():
         assert tokenizer.decode(ids) == text
         pieces, rest = streamed(tokenizer, ids)
         assert "".join(pieces) + rest == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_of_the_tokens_are_those_of_the_text(kind, made):
+    for text in texts_for(kind):
+        ids = made[kind].encode(text, add_special_tokens=False)
+        joined = b"".join(map(made[kind].bytes_of, ids)).decode()
+        # Some vocabularies write a space before the first word too.
+        assert joined in (text, f" {text}")
+
+
+def test_a_special_token_has_the_bytes_of_its_name(made):
+    tokenizer = made["smollm"]
+    assert tokenizer.bytes_of(tokenizer.eos_ids[0]) == b"<|endoftext|>"

@@ -1,0 +1,104 @@
+"""``specdec trace``: one generation, round by round, live in the terminal and as a page."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import jax.numpy as jnp
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from ..models import load
+from ..sampling import SamplingParams
+from ..state import GenerateConfig
+from ..trace import record
+from ..viz import picture, terminal, trace_page
+from . import drafting, requests
+from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, parse
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Continue a prompt, and show of each round what was drafted, kept, refused, corrected and added.
+
+    In a terminal the text is shown as it grows; the page is written at the end.
+    """
+
+    prompt: Positional[Annotated[str, arg(metavar="PROMPT")]]
+    """Text to continue."""
+    target: str = "smollm2-135m"
+    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    draft: str = "ngram"
+    """Who guesses: ngram, none, exit:M for the target's own first M layers, a feature head, or a model with its
+    vocabulary (directory, GGUF file or name)."""
+    chat: bool = False
+    """Put the prompt into the target's chat template, as what the user says."""
+    max_new_tokens: int = 128
+    """Most new tokens."""
+    seed: int = 0
+    """Of all randomness."""
+    output: Path = Path("trace.html")
+    """The page to write; it opens from the disk and needs no network."""
+    figures: File = None
+    """A folder for the page's figures, each as PNG and SVG."""
+    sampling: OmitArgPrefixes[SamplingParams] = SAMPLING
+    config: OmitArgPrefixes[GenerateConfig] = CONFIG
+
+    def __post_init__(self):
+        self.sampling.check()
+        requests.check_rule(self.config, self.sampling)
+        check_integers(self, max_new_tokens=(1, 2**31), seed=(0, 2**32))
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command."""
+    options = parse(Options, "trace", args)
+    check_outputs(options.output, options.figures)
+    console = Console(highlight=False)
+    target = load(options.target)
+    chosen = drafting.make(options.draft, target)
+    request = requests.only(
+        options.prompt,
+        target,
+        config=options.config,
+        sampling=options.sampling,
+        max_new_tokens=options.max_new_tokens,
+        chat=options.chat,
+    )
+    tokenizer = target.tokenizer
+    assert tokenizer is not None, "a prompt was read with it"
+    bytes_of = functools.cache(tokenizer.bytes_of)
+    with console.status("reading the prompt, compiling"):
+        moments = record(
+            chosen.target.model,
+            target.params,
+            chosen.drafter,
+            chosen.params,
+            jnp.asarray([request.token_ids]),
+            [len(request.token_ids)],
+            key=jax.random.fold_in(jax.random.key(options.seed), request.index)[None],  # as `specdec generate` has it
+            sampling=request.sampling,
+            config=options.config,
+            max_new_tokens=request.max_new_tokens,
+            eos_tokens=tokenizer.eos_ids,
+        )
+    if console.is_terminal:
+        moments = terminal.watch(moments, request.token_ids, bytes_of, console)
+    seen = list(moments)
+
+    written = trace_page.page(
+        seen,
+        request.token_ids,
+        bytes_of,
+        target=target.name,
+        draft=chosen.name,
+        rule=options.config.rule,
+    )
+    options.output.write_text(written, encoding="utf-8")
+    if options.figures is not None:
+        for one in trace_page.pictures(seen, 0):
+            picture.save(one, options.figures)
+    console.print(f"{options.output}: {len(seen)} rounds", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,96 @@
+"""The story of one token in numbers: what of a draft distribution is kept, and what is drawn in the place of the rest.
+
+All of it is what the token rule says; for a single guess the block rule says the same.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Float
+from ..verify import Proposal, token
+
+
+class Word(NamedTuple):
+    """A token, or all the others together, with its part of each distribution."""
+
+    label: str
+    p: float
+    q: float
+    accept: float | None
+    """min(1, p / q), None where nothing is drafted."""
+    kept: float
+    """Drafted and accepted: min(p, q)."""
+    redraw: float
+    """Of the distribution drawn from after a refusal."""
+
+    @property
+    def over(self) -> float:
+        """Drafted in vain: max(0, q - p)."""
+        return self.q - self.kept
+
+    @property
+    def under(self) -> float:
+        """Not drafted enough: max(0, p - q)."""
+        return self.p - self.kept
+
+
+class Story(NamedTuple):
+    """One guess from q for a token of p."""
+
+    words: tuple[Word, ...]
+    """By p, and last the others together where there are any."""
+    overshoot: float
+    undershoot: float
+    """The two areas, added up over the whole vocabulary, each by itself."""
+    alpha: float
+    """The chance that the guess is kept."""
+    error: float
+    """The largest difference, over the vocabulary, between p and what comes out."""
+
+
+def tell(p: Float[np.ndarray, "V"], q: Float[np.ndarray, "V"], label: Callable[[int], str], *, most: int = 8) -> Story:
+    """The story of target p and draft q, word for word for the ``most`` that are likeliest under either."""
+    p, q = np.asarray(p, np.float32), np.asarray(q, np.float32)
+    accept, redraw = (np.asarray(values, np.float64) for values in _judged(p, q))
+    redraw /= redraw.sum()
+    p64, q64 = p.astype(np.float64), q.astype(np.float64)
+    kept = q64 * accept
+    came_out = kept + (1 - kept.sum()) * redraw
+
+    shown = np.argsort(-np.maximum(p, q), kind="stable")[:most]
+    shown = shown[(p[shown] > 0) | (q[shown] > 0)]
+    shown = shown[np.argsort(-p[shown], kind="stable")]
+    others = np.setdiff1d(np.flatnonzero((p > 0) | (q > 0)), shown)
+
+    def word(name: str, tokens: np.ndarray) -> Word:
+        of_p, of_q, passed, drawn = (part[tokens].sum().item() for part in (p64, q64, kept, redraw))
+        return Word(name, of_p, of_q, passed / of_q if of_q > 0 else None, passed, drawn)
+
+    words = [word(label(int(x)), shown[i : i + 1]) for i, x in enumerate(shown)]
+    if len(others):
+        words.append(word(f"{len(others):,} others", others))
+    return Story(
+        words=tuple(words),
+        overshoot=float((q64 - kept).sum()),
+        undershoot=float((p64 - kept).sum()),
+        alpha=float(kept.sum()),
+        error=float(np.abs(came_out - p64).max()),
+    )
+
+
+@jax.jit
+def _judged(p, q):
+    """What the rule does with a guess of each token [V], and the weights [V] drawn from where it refuses."""
+    one = jnp.ones(1, jnp.int32)
+    targets = jnp.stack([p, p])[None]  # a guess is judged by the first; the second would follow it
+
+    def guess(x):
+        return Proposal(x[None, None], q[None, None], one)
+
+    tokens = jnp.arange(p.shape[0], dtype=jnp.int32)
+    accept = jax.vmap(lambda x: token.thresholds(guess(x), targets)[0, 0])(tokens)
+    return accept, token.next_weights(guess(tokens[0]), targets, one - 1)[0]

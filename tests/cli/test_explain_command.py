@@ -1,0 +1,107 @@
+"""``specdec explain`` on numbers and on tiny models."""
+
+import re
+
+import pytest
+
+from specdec_jax.cli import main
+
+pytestmark = pytest.mark.usefixtures("quick_recordings")
+
+NUMBERS = ["--p", ".5,.3,.2", "--q", ".2,.5,.3"]
+FIGURES = {
+    "distributions",
+    "areas",
+    "accepted",
+    "residual",
+    "stacked",
+    "edge-same",
+    "edge-lacking",
+    "edge-sure",
+    "same-draws",
+    "at-least",
+}
+
+
+def test_two_distributions(tmp_path, capsys):
+    page, folder = tmp_path / "page.html", tmp_path / "figures"
+    line = [*NUMBERS, "--words", "cat,dog,<b>", "--output", str(page), "--figures", str(folder), "--draft-length", "2"]
+    assert main(["explain", *line]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "cat" in text
+    assert "&lt;b&gt;" in text
+    assert "<bdi><b></bdi>" not in text
+    assert re.search(r'id="alpha">0\.7000<', text)
+    assert {path.name for path in folder.iterdir()} == {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")}
+    assert f"{page}: 10 figures" in capsys.readouterr().out
+
+
+def test_two_models_after_a_prompt(tiny, other, tmp_path):
+    page = tmp_path / "page.html"
+    models = ["--target", str(tiny), "--draft", str(other("drafts", seed=4)), "--rounds", "4"]
+    assert main(["explain", "a b", *models, "--output", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Target <b>tiny</b>, draft <b>drafts</b>, after <q><bdi>a b</bdi></q>" in text
+    over, under = (re.findall(rf'id="{name}">([\d.]+)<', text) for name in ("overshoot", "undershoot"))
+    assert over == under
+    assert 0 < float(over[0]) < 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--p .5,.5 --q .2,.5,.3", "p has 2 numbers, q 3 and words 2 names; expected as many of each"),
+        ("--p .5,.5 --q .5,.5 --words a", "words 1 names; expected"),
+        (
+            "--p .5,.4 --q .5,.5",
+            "p is .5,.4, which sums to 0.9; expected at least two numbers, none below 0, with sum 1",
+        ),
+        ("--p 1.5,-.5 --q .5,.5", "p is 1.5,-.5, which sums to 1; expected"),
+        ("--p 1 --q 1", "expected at least two numbers"),
+        ("--p .5,half --q .5,.5", "p is .5,half; expected numbers such as .5,.3,.2, with commas"),
+        ("--p nan,.5 --q .5,.5", "which sums to nan; expected"),
+    ],
+)
+def test_numbers_that_are_no_distributions(line, message, tmp_path, capsys):
+    assert main(["explain", *line.split(), "--output", str(tmp_path / "page.html")]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "got nothing; expected a prompt, or --p and --q"),
+        ("--p .5,.5", "got --p; expected a prompt, or --p and --q"),
+        ("word --q .5,.5", "got a prompt and --q; expected"),
+        ("word --words a,b", "got a prompt and --words; expected"),
+        ("word --draft-length 0", "draft_length is 0; expected an integer from 1"),
+        ("word --rounds 0", "rounds is 0; expected an integer from 1"),
+        ("word --temperature -1", "temperature is -1.0; expected"),
+    ],
+)
+def test_bad_options(line, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", *line.split()])
+    assert stop.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_a_page_that_cannot_be_written(tmp_path, capsys):
+    assert main(["explain", *NUMBERS, "--output", str(tmp_path / "none" / "page.html")]) == 2
+    assert "page.html; expected a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_figures_that_cannot_be_written(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["explain", *NUMBERS, "--output", str(tmp_path / "page.html"), "--figures", str(file)]) == 2
+    assert f"cannot write into {file}; expected a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("draft", "message"), [("none", "the draft is none; expected a drafter"), ("ngram", "ngram guesses nothing after")]
+)
+def test_a_draft_that_guesses_nothing(draft, message, tiny, tmp_path, capsys):
+    line = ["a", "--target", str(tiny), "--draft", draft, "--output", str(tmp_path / "page.html"), "--rounds", "4"]
+    assert main(["explain", *line]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""The page about one token, opened as people open it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax.testing import closed_forms
+from specdec_jax.viz import explain
+from specdec_jax.viz.duel import constant_rounds, duel
+
+P, Q = np.array([0.5, 0.3, 0.2], np.float32), np.array([0.2, 0.5, 0.3], np.float32)
+WORDS = ["<script>alert(1)</script>", "b & c", "\u05e9\u05dc"]
+
+
+@pytest.fixture(scope="module")
+def told():
+    rounds = constant_rounds(jnp.asarray(P), jnp.asarray(Q), 3, 16, jax.random.key(0))
+    return explain.told(P, Q, duel(*rounds), WORDS.__getitem__)
+
+
+@pytest.fixture(scope="module")
+def text(told):
+    return explain.page(told, prompt="<b>So</b>\u202e", target="big", draft="small")
+
+
+def test_the_page_states_what_the_library_computes(look, text, told):
+    page = look(text)
+    alpha = closed_forms.acceptance_probability(P, Q)
+    assert page.locator("#alpha").text_content() == f"{alpha:.4f}"
+    assert page.locator("#overshoot").text_content() == page.locator("#undershoot").text_content() == f"{1 - alpha:.4f}"
+    for figure, picture in zip(page.locator("figure").all(), told.pictures.values(), strict=True):
+        assert figure.locator("figcaption").text_content() == picture.title
+        rows = [row.locator("th, td").all_text_contents() for row in figure.locator("tbody tr").all()]
+        assert rows == [list(row) for row in picture.rows]
+
+
+def test_the_tables_hold_the_distributions(told):
+    rows = told.pictures["distributions"].rows
+    assert [row[1:] for row in rows] == [("0.500", "0.200"), ("0.300", "0.500"), ("0.200", "0.300")]
+    assert told.pictures["stacked"].rows[0] == (WORDS[0], "0.200", "0.300", "0.500", "0.500")
+    assert told.pictures["edge-same"].rows[0][1:4] == ("0.500", "0.500", "0.500")
+
+
+def test_every_figure_has_words_for_those_who_do_not_see_it(look, text, told):
+    page = look(text)
+    page.get_by_role("button", name="All at once").press("Enter")
+    for picture in told.pictures.values():
+        image = page.get_by_role("img", name=picture.title)
+        assert image.count() == 1
+        assert image.locator("desc").text_content() == picture.description
+    assert page.get_by_role("img").count() == len(told.pictures)
+
+
+def test_no_word_becomes_markup(look, text):
+    page = look(text)
+    assert page.locator("main script").count() == 0
+    assert "<b>So</b>⟨U+202E⟩" in page.locator(".lead").text_content()
+
+
+def test_every_control_works_by_keyboard(look, text):
+    page = look(text)
+    steps = page.locator("section").count()
+    heading, place = page.locator("section:visible h2"), page.locator("#place")
+
+    def reached(number):
+        assert heading.count() == 1
+        assert place.text_content() == f"{number} of {steps}: {heading.text_content()}"
+        assert page.locator("nav a[aria-current]").all_text_contents() == [str(number)]
+
+    reached(1)
+    page.get_by_role("button", name="Next").press("Enter")
+    reached(2)
+    page.keyboard.press("ArrowRight")
+    reached(3)
+    page.keyboard.press("ArrowLeft")
+    reached(2)
+    page.get_by_role("button", name="Back").press("Space")
+    reached(1)
+    page.keyboard.press("End")
+    reached(steps)
+    assert page.get_by_role("button", name="Next").is_disabled()
+    page.keyboard.press("Home")
+    reached(1)
+    page.get_by_role("link", name="3: ").press("Enter")
+    reached(3)
+    everything = page.get_by_role("button", name="All at once")
+    everything.press("Enter")
+    assert heading.count() == steps
+    everything.press("Enter")
+    reached(3)
+    page.locator("section:visible summary").first.press("Enter")
+    assert page.locator("section:visible table").first.is_visible()
+
+
+def test_the_theme_follows_the_system_and_its_switch(look, text):
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light, dark = look(text), look(text, dark=True)
+    day, night = light.evaluate(colour), dark.evaluate(colour)
+    assert day != night
+    light.locator("#theme").press("Enter")
+    assert light.evaluate(colour) == night
+    dark.locator("#theme").press("Enter")
+    assert dark.evaluate(colour) == day
+    dark.locator("#theme").press("Enter")
+    assert dark.evaluate(colour) == night
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_runs_over_the_side(look, text, width):
+    page = look(text, width=width)
+    page.locator("#all").press("Enter")
+    for summary in page.locator("summary").all():
+        summary.press("Enter")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_scripts_all_steps_stand_there(look, text, told):
+    page = look(text, script=False)
+    assert page.locator("figure svg:visible").count() == len(told.pictures)

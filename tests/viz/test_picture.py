@@ -1,0 +1,64 @@
+"""Pictures in a page and in files: the same drawing, with its words, whatever the labels hold."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from specdec_jax.viz import bars
+from specdec_jax.viz.picture import drawable, inline, save
+from specdec_jax.viz.story import tell
+
+HOSTILE = ["</svg><script>alert(1)</script>", "$x^2$", "\u202eabc", "_under", "漢字 & <b>"]
+STORY = tell(np.array([0.4, 0.3, 0.1, 0.1, 0.1]), np.array([0.1, 0.2, 0.3, 0.2, 0.2]), HOSTILE.__getitem__)
+
+
+@pytest.fixture(scope="module")
+def picture():
+    return bars.areas(STORY)
+
+
+def test_a_picture_says_what_is_to_be_seen(picture):
+    root = ElementTree.fromstring(inline(picture))
+    title, description = root[0], root[1]
+    assert root.get("role") == "img"
+    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    assert title.text == "Overshoot and undershoot"
+    assert description.text is not None
+    assert f"Overshoot {STORY.overshoot:.4f} and undershoot {STORY.undershoot:.4f}" in description.text
+    assert all(label in description.text for label in HOSTILE)
+
+
+def test_words_stay_words(picture):
+    root = ElementTree.fromstring(inline(picture))
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"$x^2$", "_under", "⟨U+6F22⟩⟨U+5B57⟩ & <b>"} <= texts
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_the_page_chooses_the_colours(picture):
+    text = inline(picture)
+    assert set(re.findall(r"var\(--(\w+)\)", text)) >= {"card", "ink", "muted", "grid", "target", "draft"}
+    assert not re.findall(r"#[0-9a-f]{6}\b", text)
+    assert "font-family" not in text
+
+
+def test_no_two_pictures_share_an_id(picture):
+    ids = re.findall(r' id="([^"]+)"', inline(picture) + inline(bars.stacked(STORY)))
+    assert len(ids) == len(set(ids)) > 10
+
+
+def test_the_files_hold_the_same_drawing(picture, tmp_path):
+    save(picture, tmp_path / "new")
+    text = (tmp_path / "new" / "areas.svg").read_text(encoding="utf-8")
+    shapes = [re.findall(r' d="([^"]+)"', drawing) for drawing in (text, inline(picture))]
+    assert shapes[0] == shapes[1] != []
+    assert "var(" not in text
+    assert (tmp_path / "new" / "areas.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_labels_are_cut_and_spelt_as_the_font_needs():
+    assert drawable("a" * 30) == "a" * 15 + "…"
+    assert drawable("né") == "né"
+    assert drawable("語") == "⟨U+8A9E⟩"

@@ -1,0 +1,67 @@
+"""The numbers of the pictures are those of the closed forms, and add up."""
+
+import numpy as np
+import pytest
+
+from specdec_jax.testing import closed_forms
+from specdec_jax.viz.explain import edge_drafts
+from specdec_jax.viz.story import tell
+
+RNG = np.random.default_rng(3)
+P, Q = RNG.dirichlet(np.full(40, 0.3), size=2).astype(np.float32)
+GIVEN = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
+
+
+@pytest.mark.parametrize(("p", "q"), [(P, Q), (Q, P), GIVEN, (P, P), *((P, q) for q in edge_drafts(P).values())])
+def test_the_parts_add_up(p, q):
+    story = tell(p, q, str)
+    assert story.alpha == pytest.approx(closed_forms.acceptance_probability(p, q), abs=1e-6)
+    assert story.overshoot == pytest.approx(1 - story.alpha, abs=1e-6)
+    assert story.undershoot == pytest.approx(story.overshoot, abs=1e-6)
+    assert story.error < 1e-6
+    for word in story.words:
+        assert word.kept + (1 - story.alpha) * word.redraw == pytest.approx(word.p, abs=1e-6)
+    for part in ("p", "q", "redraw"):
+        assert sum(getattr(word, part) for word in story.words) == pytest.approx(1, abs=1e-6)
+
+
+def test_each_word_is_told_as_the_rule_has_it():
+    p, q = GIVEN
+    words = {word.label: word for word in tell(p, q, "abc".__getitem__).words}
+    assert list(words) == ["a", "b", "c"]
+    assert [words[x].accept for x in "abc"] == pytest.approx([1, 0.6, 2 / 3])
+    assert [words[x].kept for x in "abc"] == pytest.approx([0.2, 0.3, 0.2])
+    assert [words[x].over for x in "abc"] == pytest.approx([0, 0.2, 0.1], abs=1e-7)
+    assert [words[x].under for x in "abc"] == pytest.approx([0.3, 0, 0], abs=1e-7)
+    assert [words[x].redraw for x in "abc"] == pytest.approx([1, 0, 0], abs=1e-7)
+
+
+def test_the_likeliest_under_either_are_shown_and_the_others_summed():
+    story = tell(P, Q, str, most=6)
+    assert len(story.words) == 7
+    assert {str(np.argmax(P)), str(np.argmax(Q))} < {word.label for word in story.words}
+    assert story.words[-1].label == "34 others"
+    shown = [int(word.label) for word in story.words[:-1]]
+    assert story.words[-1].p == pytest.approx(1 - P[shown].sum(), abs=1e-6)
+    assert story.words[-1].kept == pytest.approx(np.delete(np.minimum(P, Q), shown).sum(), abs=1e-6)
+
+
+def test_a_word_that_is_never_drafted_has_no_accept_probability():
+    story = tell(np.array([0.6, 0.4]), np.array([0.0, 1.0]), str)
+    assert story.words[0].accept is None
+    assert story.words[0].redraw == 1
+
+
+def test_the_drafts_at_the_edge_are_what_they_are_called():
+    drafts = edge_drafts(P)
+    np.testing.assert_array_equal(drafts["same"], P)
+    assert drafts["lacking"][np.argmax(P)] == 0
+    assert drafts["sure"].max() > 0.95 > 3 * P[np.argmax(drafts["sure"])]
+    for q in drafts.values():
+        assert q.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_target_that_is_certain_has_drafts_at_the_edge_too():
+    drafts = edge_drafts(np.array([0.0, 1.0, 0.0]))
+    assert drafts["lacking"].tolist() == [1, 0, 0]
+    assert drafts["sure"].tolist() == [0, 1, 0]

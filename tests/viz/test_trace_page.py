@@ -1,0 +1,179 @@
+"""The page of a recorded generation, opened as people open it."""
+
+import jax.numpy as jnp
+import pytest
+from hostile import PROMPT, TOKENS
+
+from specdec_jax.state import summary
+from specdec_jax.viz import trace_page
+from specdec_jax.viz.glyphs import Speller, label
+
+
+@pytest.fixture(scope="module")
+def text(moments):
+    return trace_page.page(moments, PROMPT, TOKENS.__getitem__, target="toy", draft="<weak>", rule="block")
+
+
+@pytest.fixture(scope="module")
+def records(moments):
+    return trace_page.row_of(moments, 0)
+
+
+def cells(page, table):
+    """The lines of a table, cell by cell."""
+    rows = page.locator(f"#{table} tbody tr")
+    return [rows.nth(i).locator("td").all_text_contents() for i in range(rows.count())]
+
+
+def test_every_token_stands_in_the_text_once(records):
+    found = trace_page.marks(records, PROMPT, TOKENS.__getitem__)
+    emitted = [token for record in records for token in record.tokens]
+    shown = [mark.text for mark in found if mark.kind != "refused"]
+    assert shown == list(map(Speller().push, (TOKENS[token] for token in [*PROMPT, *emitted])))
+    kinds = [mark.kind for mark in found]
+    assert kinds.count("kept") == sum(record.num_accepted for record in records)
+    assert kinds.count("refused") == sum(len(record.guesses) - record.num_accepted for record in records)
+    assert kinds.count("bonus") == sum(record.is_bonus and record.follow is not None for record in records)
+    assert kinds.count("corrected") == sum(not record.is_bonus and record.follow is not None for record in records)
+    assert min(map(kinds.count, ("kept", "refused", "bonus", "corrected"))) > 0
+
+
+def test_no_token_becomes_markup(look, text):
+    page = look(text)
+    assert page.locator("img:not([src^='data:']), #text script").count() == 0
+    assert "<img src=x onerror=alert(1)>" in page.locator("#text").text_content()
+    assert "{{ 7 * 7 }}" in page.locator("#text").text_content()
+    assert "\u202e" not in page.locator("html").text_content()
+    assert page.locator(".lead b").nth(1).text_content() == "<weak>"
+
+
+def test_the_page_states_the_metrics(look, text, moments):
+    page = look(text)
+    stated = dict(zip(page.locator("dt").all_text_contents(), page.locator("dd").all_text_contents(), strict=True))
+    counted = summary(moments[-1].stats, jnp.array([60]))
+    assert stated["tokens"] == "60"
+    for name in ("rounds", "drafted", "accepted"):
+        assert stated[name] == str(counted[name])
+    for name in ("acceptance_rate", "block_efficiency"):
+        assert stated[name] == f"{counted[name]:.2f}"
+
+
+def test_every_round_is_told_as_it_was_recorded(look, text, records):
+    page = look(text)
+    page.keyboard.press("Home")
+    for number, record in enumerate(records):
+        assert page.locator("#round-heading").text_content() == (
+            f"Round {number + 1}: {record.num_accepted} of {len(record.guesses)} kept"
+        )
+        rows = cells(page, "guesses")
+        for guess, (token, p, q, accept, draw, _) in zip(record.guesses, rows, strict=False):
+            assert token == label(TOKENS[guess.token])
+            found = [float(value) for value in (p, q, accept, draw)]
+            assert found == pytest.approx([guess.p, guess.q, guess.accept, guess.draw], abs=0.00051)
+        verdicts = [row[-1] for row in rows]
+        assert verdicts.count("kept") == record.num_accepted
+        if record.follow is not None:
+            assert rows[-1][0] == label(TOKENS[record.follow.token])
+            assert verdicts[-1] == ("bonus" if record.is_bonus else "correction")
+        assert len(cells(page, "likeliest")) == len(record.tokens)
+        page.keyboard.press("ArrowRight")
+
+
+def test_rounds_to_come_are_hidden_and_the_present_one_is_marked(look, text, records):
+    page = look(text)
+    page.locator("#slider").fill("2")
+    tokens = page.locator("#text [data-r='1']:visible")
+    assert tokens.count() == len(records[1].guesses) + (records[1].follow is not None)
+    assert page.locator("#text [data-r='2']:visible").count() == 0
+    assert page.locator("#text .refused[data-r='0']:visible").count() == 0
+    page.get_by_role("button", name="Show all refused").press("Enter")
+    assert (
+        page.locator("#text .refused[data-r='0']:visible").count() == len(records[0].guesses) - records[0].num_accepted
+    )
+
+
+def test_every_control_works_by_keyboard(look, text, records):
+    page = look(text)
+    number, last = page.locator("#number"), str(len(records))
+
+    def press(name, key="Enter"):
+        page.get_by_role("button", name=name, exact=True).press(key)
+
+    press("First round")
+    assert number.text_content() == "1"
+    press("Next round", "Space")
+    assert number.text_content() == "2"
+    press("Round before")
+    assert number.text_content() == "1"
+    press("Last round")
+    assert number.text_content() == last
+    page.locator("#slider").press("ArrowLeft")
+    assert number.text_content() == str(len(records) - 1)
+    page.locator("#speed").press("End")
+    press("Play")
+    page.locator(f"#number:text-is('{last}')").wait_for()
+    press("Play")  # from the start again
+    press("Pause")
+    assert page.get_by_role("button", name="Play", exact=True).count() == 1
+    assert int(number.text_content()) < len(records)
+    reached = set()
+    page.locator("body").press("Tab")
+    for _ in range(30):
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.localName"))
+        page.keyboard.press("Tab")
+    assert {"theme", "play", "slider", "speed", "refused", "text", "summary"} <= reached
+
+
+def test_a_token_under_the_pointer_tells_its_story(look, text, records):
+    page = look(text)
+    number = next(i for i, record in enumerate(records) if 0 < record.num_accepted < len(record.guesses))
+    guess, follow = records[number].guesses[0], records[number].follow
+    page.locator(f"#text [data-r='{number}'][data-i='0']").hover()
+    hint = page.locator("#hint").text_content()
+    assert f"p {guess.p:.3f}, q {guess.q:.3f}" in hint
+    assert f"accepts below {guess.accept:.3f}, draw {guess.draw:.3f}" in hint
+    page.locator(f"#text span[data-r='{number}'][data-i='{records[number].num_accepted}']").hover()
+    assert f"correction, p {follow.p:.3f}" in page.locator("#hint").text_content()
+    page.locator(f"#text span[data-r='{number}'][data-i='0']").click()
+    assert page.locator("#number").text_content() == str(number + 1)
+
+
+def test_a_rule_that_draws_nothing_shows_no_draw(look, moments):
+    def undrawn(moment):
+        (record,) = moment.rows
+        guesses = tuple(guess._replace(accept=None, draw=None) for guess in record.guesses)
+        return moment._replace(rows=(record._replace(guesses=guesses),))
+
+    told = trace_page.page(list(map(undrawn, moments)), PROMPT, TOKENS.__getitem__, target="", draft="", rule="coupled")
+    page = look(told)
+    guesses = cells(page, "guesses")[: len(moments[-1].rows[0].guesses)]
+    assert {value for row in guesses for value in row[3:5]} == {"\N{EN DASH}"}
+    said = page.locator(".round").text_content()
+    assert "A guess is kept where the target, with the same noise, draws it itself" in said
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_runs_over_the_side(look, text, width):
+    page = look(text, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_scripts_the_whole_text_and_the_pictures_stand_there(look, text, records):
+    page = look(text, script=False)
+    assert page.locator("#text span:visible").count() == len(PROMPT) + sum(len(record.tokens) for record in records)
+    assert page.locator("figure svg:visible").count() == 3
+
+
+def test_a_row_without_rounds_has_no_page(moments):
+    with pytest.raises(ValueError, match="row 0 took part in no round; expected a row that was still to be continued"):
+        trace_page.page([], PROMPT, TOKENS.__getitem__, target="", draft="", rule="block")
+
+
+def test_two_thousand_tokens_stay_small_and_open_quickly(look, moments):
+    many = [moments[i % (len(moments) - 1)] for i in range(2200 * len(moments) // 60)]
+    text = trace_page.page(many, PROMPT, TOKENS.__getitem__, target="", draft="", rule="block")
+    assert text.count('<span class="t ') > 2000
+    assert len(text.encode()) < 3e6
+    page = look(text)
+    loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    assert 0 < loaded < 2000, f"{loaded} ms"
