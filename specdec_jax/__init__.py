@@ -1,5 +1,6 @@
 """specdec_jax: lossless speculative decoding for language models, in one compiled program."""
 
+from .control import CONTROLLERS, Controller, Costs, adaptive, constant
 from .drafters import DRAFTERS, Drafter, draft_model, early_exit, feature_head, ngram
 from .generate import generate, init
 from .lm import FeatureModel, LanguageModel
@@ -9,8 +10,11 @@ from .state import FinishReason, GenerateConfig, GenerateState, Generation, Roun
 from .verify import RULES
 
 __all__ = [
+    "CONTROLLERS",
     "DRAFTERS",
     "RULES",
+    "Controller",
+    "Costs",
     "Drafter",
     "FeatureModel",
     "FinishReason",
@@ -20,6 +24,8 @@ __all__ = [
     "LanguageModel",
     "Round",
     "SamplingParams",
+    "adaptive",
+    "constant",
     "draft_model",
     "early_exit",
     "feature_head",

@@ -5,19 +5,21 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.typing import ArrayLike
 
 from ._inputs import Inputs, prepare
 from ._typing import PyTree
+from .control import Controller, Costs, adaptive, estimate
 from .drafters import Context, Drafter
 from .lm import LanguageModel, prefill
-from .round import step
+from .loop import decode
 from .sampling import SamplingParams
 from .state import FinishReason, GenerateConfig, GenerateState, Generation, Logprobs, Stats
+from .verify import RULES
 
 _SAMPLING = SamplingParams()
 _CONFIG = GenerateConfig()
+_ADAPTIVE = adaptive()
 
 
 def generate(
@@ -33,6 +35,8 @@ def generate(
     config: GenerateConfig = _CONFIG,
     max_new_tokens: ArrayLike | Sequence[int] | None = None,
     eos_tokens: ArrayLike | Sequence[int] = (),
+    controller: Controller = _ADAPTIVE,
+    costs: Costs | None = None,
 ) -> Generation:
     """Continue each prompt with tokens distributed exactly as ``target`` alone would draw them.
 
@@ -46,31 +50,35 @@ def generate(
         config: what is static.
         max_new_tokens: one number or one a row [B]; by default a row goes on until it is full.
         eos_tokens: ids [E] of which any ends a row.
+        controller: how many of the ``config.draft_length`` guesses a round may have. The default weighs what was kept
+            so far, in all rows, against costs; with `constant` a row's tokens depend on no other row.
+        costs: of a draft step and of a verify pass of each of ``config.widths``, see `bench.measure_costs`; by default
+            they are estimated from the sizes of the parameters.
 
-    Compiled once for each target, drafter, config and shape of the prompts. Lengths, keys, sampling values, limits
-    and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may be called
-    in ``jax.jit`` and under ``jax.vmap``; there, values cannot be looked at, so a row whose prompt length is
+    Compiled once for each target, drafter, controller, config and shape of the prompts. Lengths, keys, sampling values,
+    limits, costs and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may
+    be called in ``jax.jit`` and under ``jax.vmap``; there, values cannot be looked at, so a row whose prompt length is
     impossible ends at once as ``INVALID``.
 
     Raises:
         ValueError: before anything is compiled, for shapes that do not fit, an empty or overlong prompt, token ids
-            outside the vocabulary, sampling values out of range, or a drafter with another vocabulary.
+            outside the vocabulary, sampling values or costs out of range, or a drafter with another vocabulary.
     """
     inputs = prepare(target, drafter, prompts, prompt_lengths, key, sampling, config, max_new_tokens, eos_tokens)
-    return _generate(target, target_params, drafter, drafter_params, inputs, config)
+    if costs is None:
+        costs = estimate(target_params, drafter, drafter_params, inputs.prompts.shape[0], config.widths)
+    costs = costs.checked(config.widths)
+    return _generate(target, target_params, drafter, drafter_params, inputs, config, controller, costs)
 
 
-@partial(jax.jit, static_argnames=("target", "drafter", "config"))
-def _generate(target, target_params, drafter, drafter_params, inputs: Inputs, config: GenerateConfig) -> Generation:
+@partial(jax.jit, static_argnames=("target", "drafter", "config", "controller"))
+def _generate(
+    target, target_params, drafter, drafter_params, inputs: Inputs, config, controller: Controller, costs: Costs
+) -> Generation:
     state = _init(target, target_params, drafter, drafter_params, inputs, config)
-
-    def running(state: GenerateState):
-        return (state.finish_reason == FinishReason.RUNNING).any()
-
-    def body(state: GenerateState):
-        return step(target, target_params, drafter, drafter_params, state, config=config)[0]
-
-    return lax.while_loop(running, body, state).generation(config.capacity)
+    rule = RULES[config.rule]
+    state = decode(rule, target, target_params, drafter, drafter_params, controller, costs, state, config)
+    return state.generation(config.capacity)
 
 
 def init(

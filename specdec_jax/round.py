@@ -1,18 +1,20 @@
 """One round: propose, verify, commit."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ._typing import Array, Bool, Float, Int, PyTree
 from .drafters import Context, Drafter
 from .lm import LanguageModel
 from .sampling import RoundKeys, probabilities
 from .state import FinishReason, GenerateConfig, GenerateState, Logprobs, Round, Stats
-from .verify import RULES, Proposal, Verdict
+from .verify import RULES, Proposal, Rule, Verdict
 
 
 def step(
@@ -30,9 +32,52 @@ def step(
     ``draft_length`` (traced; one number or one a row) bounds this round's guesses below ``config.draft_length``; it
     must not depend on tokens that are yet to be verified.
     """
+    drafting = (target, target_params, drafter, drafter_params)
+    return step_by(RULES[config.rule], *drafting, state, config=config, draft_length=draft_length)
+
+
+def step_by(
+    rule: Rule,
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    state: GenerateState,
+    *,
+    config: GenerateConfig,
+    draft_length: Int[Array, "*b"] | int | None = None,
+) -> tuple[GenerateState, Round]:
+    """`step` by a rule that need not have a name; guesses are drawn as the config's rule asks for."""
     proposal, state = propose(drafter, drafter_params, state, config=config, draft_length=draft_length)
-    state, info, _ = judge(target, target_params, drafter, drafter_params, state, proposal, config=config)
-    return state, info
+
+    def verify(width: int, state: GenerateState) -> tuple[GenerateState, Round]:
+        q = None if proposal.q is None else proposal.q[:, : width - 1]
+        cut = Proposal(proposal.tokens[:, : width - 1], q, proposal.length)
+        state, info, _ = judge(target, target_params, drafter, drafter_params, state, cut, rule=rule)
+        return state, dataclasses.replace(info, guesses=proposal.tokens)
+
+    return _wide_enough((1,) if drafter is None else config.widths, verify, state, proposal)
+
+
+def _wide_enough(
+    widths: tuple[int, ...],
+    verify: Callable[[int, GenerateState], tuple[GenerateState, Round]],
+    state: GenerateState,
+    proposal: Proposal,
+) -> tuple[GenerateState, Round]:
+    """Run ``verify`` once, at the smallest width that holds all guesses.
+
+    Each width has a loop of its own, which runs once or not at all: a conditional would copy the cache.
+    """
+    if len(widths) == 1:
+        return verify(widths[0], state)
+    needed = jnp.clip(1 + proposal.length.max(), 1, widths[-1])
+    zero = jnp.zeros_like(state.lengths)
+    carry = state, Round(proposal.tokens, zero, zero, zero, zero)
+    for narrower, width in zip((0, *widths), widths, strict=False):
+        due = (narrower < needed) & (needed <= width)
+        carry = lax.fori_loop(0, due.astype(jnp.int32), lambda _, carry, width=width: verify(width, carry[0]), carry)
+    return carry
 
 
 class Evidence(NamedTuple):
@@ -41,7 +86,7 @@ class Evidence(NamedTuple):
     keys: RoundKeys
     proposal: Proposal
     p: Float[Array, "B T V"]
-    """T is K + 1."""
+    """T is the places of the proposal and one more."""
     verdict: Verdict
 
 
@@ -79,10 +124,9 @@ def judge(
     state: GenerateState,
     proposal: Proposal,
     *,
-    config: GenerateConfig,
+    rule: Rule,
 ) -> tuple[GenerateState, Round, Evidence]:
     """The second half of a round: the target scores the guesses, the rule judges them, and its verdict is committed."""
-    rule = RULES[config.rule]
     running = state.finish_reason == FinishReason.RUNNING
     keys = RoundKeys(state.keys, state.lengths)
 
@@ -155,7 +199,7 @@ def _commit(
     reason = jnp.where(running, reason, state.finish_reason).astype(jnp.int32)
 
     kept = jnp.where(running, jnp.minimum(accepted, count), 0)
-    guess_place = place[:, :-1]
+    guess_place = jnp.arange(state.stats.drafted_at.shape[1], dtype=jnp.int32)[None, :]
     drafted_at = running[:, None] & (guess_place < proposal.length[:, None])
     accepted_at = drafted_at & (guess_place < kept[:, None])
 

@@ -41,6 +41,10 @@ class GenerateConfig:
     """Acceptance rule: block (keeps most), token, coupled (same output for every drafter), or greedy."""
     prefill_chunk: int = 256
     """Prompt tokens read in one pass."""
+    verify_widths: tuple[int, ...] = ()
+    """Tokens that the target may score in one pass, ascending to draft_length + 1: a round takes the least that holds
+    its guesses and one more. Each is a pass to compile. By default 1, half the widest where that is at least 4, and
+    the widest."""
 
     def __post_init__(self):
         if self.rule not in RULES:
@@ -49,6 +53,19 @@ class GenerateConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} is {value!r}; expected an integer >= {least}")
+        widths, widest = self.widths, self.draft_length + 1
+        if widths != tuple(sorted({*widths, widest})) or widths[0] < 1:
+            raise ValueError(
+                f"verify_widths is {self.verify_widths}; expected ascending widths of at least 1, the last of them "
+                f"draft_length + 1, {widest}"
+            )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The verify widths, given or by default."""
+        widest = self.draft_length + 1
+        half = widest // 2
+        return self.verify_widths or ((1, half, widest) if half >= 4 else (1, widest))
 
 
 @flax.struct.dataclass

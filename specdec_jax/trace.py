@@ -197,7 +197,7 @@ def first_round(
         config=config,
     )
     proposal, state = propose(drafter, drafter_params, state, config=config)
-    return judge(target, target_params, drafter, drafter_params, state, proposal, config=config)[2]
+    return judge(target, target_params, drafter, drafter_params, state, proposal, rule=RULES[config.rule])[2]
 
 
 @partial(jax.jit, static_argnames=("drafter", "config"), donate_argnames="state")
@@ -207,7 +207,7 @@ def _draft(drafter, drafter_params, state, config):
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config"), donate_argnames="state")
 def _judge(target, target_params, drafter, drafter_params, state, proposal, config):
-    return judge(target, target_params, drafter, drafter_params, state, proposal, config=config)
+    return judge(target, target_params, drafter, drafter_params, state, proposal, rule=RULES[config.rule])
 
 
 class _Seen(NamedTuple):

@@ -23,7 +23,7 @@ brisk = partial(jax.jit, compiler_options=BRISK)
 
 @cache
 def _compiled_quickly(function):
-    return jax.jit(function, static_argnames=("target", "drafter", "config"), compiler_options=QUICK)
+    return jax.jit(function, static_argnames=("target", "drafter", "config", "controller"), compiler_options=QUICK)
 
 
 @cache

@@ -12,7 +12,7 @@ LAYERS = [
     {"sampling", "cache", "lm", "sharding", "theory"},
     {"verify"},
     {"drafters", "control"},
-    {"generate", "state", "round", "_inputs", ""},  # "" is specdec_jax itself: what generate and its users export
+    {"generate", "loop", "round", "state", "_inputs", ""},  # "" is specdec_jax itself, what generate's users export
     {"batch", "trace", "viz", "bench", "testing"},
     {"cli"},
 ]

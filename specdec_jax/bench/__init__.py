@@ -1,8 +1,10 @@
 """Measuring: contestants in turns, a round against its own passes, traces, memory."""
 
 from .contest import Contestant, Entry, contest, speculative
+from .costs import measure_costs
 from .memory import Memory, memory
 from .rounds import Pass, RoundCost, round_cost
+from .simulated import Simulated, SimulatedCost, simulate, simulated_costs
 from .suite import Draft, measure
 from .timing import in_turns
 from .traces import count_traces
@@ -14,11 +16,16 @@ __all__ = [
     "Memory",
     "Pass",
     "RoundCost",
+    "Simulated",
+    "SimulatedCost",
     "contest",
     "count_traces",
     "in_turns",
     "measure",
+    "measure_costs",
     "memory",
     "round_cost",
+    "simulate",
+    "simulated_costs",
     "speculative",
 ]

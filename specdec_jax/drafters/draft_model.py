@@ -11,6 +11,7 @@ from ..lm import LanguageModel, prefill
 from ..verify import Proposal
 from .drafter import Context, Drafter, Draw
 from .guesses import no_guesses
+from .stops import Stop, never
 
 
 @flax.struct.dataclass
@@ -20,11 +21,12 @@ class DraftModelState:
     """Slots of a row's cache that hold its committed tokens; the rest is stale or never written."""
 
 
-def draft_model(model: LanguageModel) -> Drafter:
-    """A drafter that runs ``model``; its params are the ``drafter_params`` of `generate`.
+def draft_model(model: LanguageModel, *, stop: Stop = never) -> Drafter:
+    """A drafter that runs ``model`` until a row is to ``stop``; its params are the ``drafter_params`` of `generate`.
 
-    A round costs one pass over two tokens and limit - 1 passes over one. Two, because after a full acceptance the cache
-    misses both the last guess and the bonus token; feeding a token that it already holds writes the same slot again.
+    A round costs one pass over two tokens and one over one token for each further guess. Two, because after a full
+    acceptance the cache misses both the last guess and the bonus token; feeding a token that it already holds writes
+    the same slot again.
     """
 
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> DraftModelState:
@@ -39,9 +41,9 @@ def draft_model(model: LanguageModel) -> Drafter:
         if model.max_positions is not None:
             # The pass that makes guess i reads position lengths - 2 + i, which must be one that the model knows.
             limit = jnp.clip(limit, 0, jnp.maximum(model.max_positions + 1 - lengths, 0))
-        steps = limit.max()
+        drafting = limit.max() > 0
         # Two tokens a pass: one pass where the last round drafted, more where rounds without drafting left more out.
-        passes = jnp.where(steps > 0, (lengths - state.lengths + 1) // 2, 0).max()
+        passes = jnp.where(drafting, (lengths - state.lengths + 1) // 2, 0).max()
 
         def first(done, carry):
             cache, guesses = carry
@@ -51,19 +53,18 @@ def draft_model(model: LanguageModel) -> Drafter:
             last = jnp.clip(lengths - 1 - start, 0, 1)  # a row of one token has nothing before it
             logits = jnp.take_along_axis(logits, last[:, None, None], axis=1)[:, 0]
             # A pass that only catches up has nothing to say of this round.
-            return cache, guesses.add(jnp.int32(0), logits, context.sampling, draw, done == passes - 1)
+            return cache, guesses.add(jnp.int32(0), logits, context.sampling, draw, stop, done == passes - 1)
 
-        def later(index, carry):
-            cache, guesses = carry
+        def later(carry):
+            index, cache, guesses = carry
             start = jnp.maximum(lengths - 1, 0) + index
             logits, _, cache = model.apply(params, guesses.last(index), cache, start)
-            return cache, guesses.add(index, logits[:, 0], context.sampling, draw)
+            return index + 1, cache, guesses.add(index, logits[:, 0], context.sampling, draw, stop)
 
-        carry = (state.cache, no_guesses(K, model.vocab_size, limit))
         # Loops of a traced number of trips rather than conditionals, which would copy the cache.
-        carry = lax.fori_loop(0, passes, first, carry)
-        cache, guesses = lax.fori_loop(1, steps, later, carry)
-        fed = jnp.where(steps > 0, lengths + steps - 1, state.lengths)
+        carry = lax.fori_loop(0, passes, first, (state.cache, no_guesses(K, model.vocab_size, limit)))
+        steps, cache, guesses = lax.while_loop(lambda carry: carry[-1].more(carry[0]), later, (jnp.int32(1), *carry))
+        fed = jnp.where(drafting, lengths + steps - 1, state.lengths)
         return guesses.proposal(), dataclasses.replace(state, cache=cache, lengths=fed)
 
     def commit(params: PyTree, state: DraftModelState, context: Context, hidden: PyTree | None) -> DraftModelState:

@@ -39,8 +39,9 @@ class Drafter(NamedTuple):
         guesses, but whether guess i is made must not depend on the value drawn for it.
     ``commit(params, state, context, hidden) -> state``
         After the round: ``context`` holds the tokens as committed, which may be fewer than were guessed, or others.
-        ``hidden`` holds the target's states [B, K+1, ...] from the verify pass, or None: entry i belongs to the slot
-        ``lengths - 1 + i`` of a row's length before the round, and counts as far as the tokens there were committed.
+        ``hidden`` holds the target's states [B, T, ...] from the verify pass, T the width that it took, at most K + 1,
+        or None: entry i belongs to the slot ``lengths - 1 + i`` of a row's length before the round, and counts as far
+        as the tokens there were committed.
     ``read(params, state, context, start, hidden) -> state``
         For a drafter that learns from the target's states, called after ``init`` for each chunk of the prompts that
         the target reads: ``hidden`` [B, T, ...] belongs to the slots ``start .. start + T - 1`` of every row, all but
@@ -48,6 +49,8 @@ class Drafter(NamedTuple):
     ``shares_cache``
         Whether ``propose`` works on the target's cache: it is then given that in the place of ``state``, may write past
         the committed tokens (the slots ``lengths - 1 ..`` of a row, which the target writes anew), and returns it.
+    ``reads``
+        The share of its params that a draft step reads, for an estimate of what it costs.
     ``vocab_size``
         V, to be checked against the target's; None for a drafter that only copies tokens.
     """
@@ -58,3 +61,4 @@ class Drafter(NamedTuple):
     vocab_size: int | None = None
     read: Callable[[PyTree, PyTree, Context, Array, PyTree | None], PyTree] = _ignore
     shares_cache: bool = False
+    reads: float = 1.0

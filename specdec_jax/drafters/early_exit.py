@@ -13,14 +13,15 @@ from ..lm import LanguageModel
 from ..verify import Proposal
 from .drafter import Context, Drafter, Draw
 from .guesses import no_guesses
+from .stops import Stop, never
 
 
-def early_exit(shallow: LanguageModel) -> Drafter:
-    """A drafter that runs ``shallow`` on the target's cache.
+def early_exit(shallow: LanguageModel, *, stop: Stop = never, reads: float = 1.0) -> Drafter:
+    """A drafter that runs ``shallow`` on the target's cache, until a row is to ``stop``.
 
     ``shallow.apply`` takes the target's whole cache and returns it with nothing changed but its own layers' slots for
-    the tokens fed; its params are the ``drafter_params`` of `generate`, for our models the target's own. A round costs
-    K passes over one token.
+    the tokens fed; its params are the ``drafter_params`` of `generate`, for our models the target's own, of which it
+    ``reads`` a share. A round costs a pass over one token for each guess.
     """
 
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> PyTree:
@@ -36,18 +37,18 @@ def early_exit(shallow: LanguageModel) -> Drafter:
             limit = jnp.clip(limit, 0, jnp.maximum(shallow.max_positions + 1 - lengths, 0))
         last = jnp.take_along_axis(context.tokens, lengths[:, None] - 1, axis=1)
 
-        def guess(index, carry):
-            cache, previous, guesses = carry
+        def guess(carry):
+            index, cache, previous, guesses = carry
             logits, _, cache = shallow.apply(params, previous, cache, lengths - 1 + index)
-            guesses = guesses.add(index, logits[:, 0], context.sampling, draw)
-            return cache, guesses.last(index + 1), guesses
+            guesses = guesses.add(index, logits[:, 0], context.sampling, draw, stop)
+            return index + 1, cache, guesses.last(index + 1), guesses
 
-        carry = (cache, last, no_guesses(K, shallow.vocab_size, limit))
-        cache, _, guesses = lax.fori_loop(0, limit.max(), guess, carry)
+        carry = (jnp.int32(0), cache, last, no_guesses(K, shallow.vocab_size, limit))
+        _, cache, _, guesses = lax.while_loop(lambda carry: carry[-1].more(carry[0]), guess, carry)
         return guesses.proposal(), cache
 
     def commit(params: PyTree, state: PyTree, context: Context, hidden: PyTree | None) -> PyTree:
         del params, context, hidden
         return state
 
-    return Drafter(init, propose, commit, shallow.vocab_size, shares_cache=True)
+    return Drafter(init, propose, commit, shallow.vocab_size, shares_cache=True, reads=reads)

@@ -16,6 +16,7 @@ from ..lm import FeatureModel
 from ..verify import Proposal
 from .drafter import Context, Drafter, Draw
 from .guesses import no_guesses
+from .stops import Stop, never
 
 
 @flax.struct.dataclass
@@ -27,11 +28,11 @@ class FeatureHeadState:
     """What came out for the last of the pairs."""
 
 
-def feature_head(head: FeatureModel) -> Drafter:
-    """A drafter that runs ``head``, for a target that gives out the states it reads.
+def feature_head(head: FeatureModel, *, stop: Stop = never) -> Drafter:
+    """A drafter that runs ``head``, for a target that gives out the states it reads, until a row is to ``stop``.
 
-    A round costs K - 1 passes over one pair, and one over K + 1, which puts what the target's states say of the
-    committed tokens in the place of what the head had made up.
+    A round costs a pass over one pair for each guess but the first, and one as wide as the verify pass, which puts what
+    the target's states say of the committed tokens in the place of what the head had made up.
     """
 
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> FeatureHeadState:
@@ -52,16 +53,22 @@ def feature_head(head: FeatureModel) -> Drafter:
         if head.max_positions is not None:
             # The pass that makes guess i reads pair number pairs - 1 + i.
             limit = jnp.clip(limit, 0, jnp.maximum(head.max_positions + 1 - state.pairs, 0))
-        guesses = no_guesses(K, head.vocab_size, limit)
         feature = state.feature[:, None]
-        guesses = guesses.add(jnp.int32(0), head.logits(params, feature)[:, 0], context.sampling, draw)
 
-        def later(index, carry):
-            cache, feature, guesses = carry
+        def first(_, guesses):
+            return guesses.add(jnp.int32(0), head.logits(params, feature)[:, 0], context.sampling, draw, stop)
+
+        def later(carry):
+            index, cache, feature, guesses = carry
             feature, cache = head.apply(params, feature, guesses.last(index), cache, state.pairs + index - 1)
-            return cache, feature, guesses.add(index, head.logits(params, feature)[:, 0], context.sampling, draw)
+            guesses = guesses.add(index, head.logits(params, feature)[:, 0], context.sampling, draw, stop)
+            return index + 1, cache, feature, guesses
 
-        cache, _, guesses = lax.fori_loop(1, limit.max(), later, (state.cache, feature, guesses))
+        guesses = no_guesses(K, head.vocab_size, limit)
+        # In a loop of one trip or none, for a product as wide as the vocabulary is dear where nothing is to be guessed.
+        guesses = lax.fori_loop(0, guesses.more(jnp.int32(0)).astype(jnp.int32), first, guesses)
+        carry = (jnp.int32(1), state.cache, feature, guesses)
+        _, cache, _, guesses = lax.while_loop(lambda carry: carry[-1].more(carry[0]), later, carry)
         return guesses.proposal(), dataclasses.replace(state, cache=cache)
 
     def commit(params: PyTree, state: FeatureHeadState, context: Context, hidden: PyTree | None) -> FeatureHeadState:

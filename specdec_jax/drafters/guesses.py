@@ -9,6 +9,7 @@ from .._typing import Array, Bool, Float, Int
 from ..sampling import SamplingParams, probabilities
 from ..verify import Proposal
 from .drafter import Draw
+from .stops import Stop
 
 
 class Guesses(NamedTuple):
@@ -17,7 +18,11 @@ class Guesses(NamedTuple):
     tokens: Int[Array, "B K"]
     q: Float[Array, "B K V"]
     limit: Int[Array, "B"]
-    """Guesses that a row may still be given."""
+    """Guesses that a row may be given in all. The loop ends with the largest: see `more`."""
+
+    def more(self, index: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether any row may be given guess number ``index``."""
+        return index < self.limit.max()
 
     def last(self, index: Int[Array, ""] | int) -> Int[Array, "B 1"]:
         """The guess before number ``index``."""
@@ -29,17 +34,18 @@ class Guesses(NamedTuple):
         logits: Float[Array, "B V"],
         sampling: SamplingParams,
         draw: Draw,
+        stop: Stop,
         counts: Bool[Array, ""] | bool = True,
     ) -> "Guesses":
-        """Draw guess number ``index``. A row whose logits are broken gets none from here on.
+        """Draw guess number ``index``. A row whose logits are broken, or whose q says ``stop``, gets none from here on.
 
         Where ``counts`` is false, the row keeps its limit: what is drawn then will be written over.
         """
         q_i = logits.astype(jnp.float32)
         broken = jnp.isnan(q_i).any(-1) | jnp.isinf(q_i.max(-1))
-        # Seen before the draw, so exact.
-        limit = jnp.where(broken & counts, jnp.minimum(self.limit, index), self.limit)
         q_i = probabilities(jnp.where(broken[:, None], 0, q_i)[:, None], sampling)[:, 0]
+        # Seen before the draw, so exact.
+        limit = jnp.where((broken | stop(q_i)) & counts, jnp.minimum(self.limit, index), self.limit)
         return Guesses(
             lax.dynamic_update_index_in_dim(self.tokens, draw(index, q_i), index, axis=1),
             lax.dynamic_update_index_in_dim(self.q, q_i, index, axis=1),

@@ -13,10 +13,13 @@ from programs import quick
 from specdec_jax import (
     DRAFTERS,
     RULES,
+    Controller,
+    Costs,
     Drafter,
     FinishReason,
     GenerateConfig,
     SamplingParams,
+    constant,
     draft_model,
     early_exit,
     feature_head,
@@ -50,6 +53,9 @@ GUESSERS = {
 }
 NONE = Guesser(None, None, None)
 PAIRS = [(rule, name) for rule in RULES for name in DRAFTERS]
+CONSTANT = constant()
+COSTS = Costs(0.1, [1.0, 1.3])
+"""At which it pays to guess if the guesses are good."""
 
 
 def guesser(name: str) -> Guesser:
@@ -76,8 +82,8 @@ def config(rule: str, draft_length: int = K, capacity: int = CAPACITY) -> Genera
     return GenerateConfig(capacity=capacity, draft_length=draft_length, rule=rule, prefill_chunk=4)
 
 
-@partial(quick, static_argnames=("target", "drafter", "config"))
-def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos):
+@partial(quick, static_argnames=("target", "drafter", "config", "controller"))
+def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos, controller):
     return generate(
         target,
         params,
@@ -90,6 +96,8 @@ def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampl
         config=config,
         max_new_tokens=limit,
         eos_tokens=eos,
+        controller=controller,
+        costs=COSTS if len(config.widths) == len(COSTS.verify) else None,
     )
 
 
@@ -145,6 +153,7 @@ def run(
     eos=(),
     config: Callable[..., GenerateConfig] = config,
     at_most: int | None = None,
+    controller: Controller = CONSTANT,
     **static,
 ) -> Output:
     """`generate` inside a jit of its own, on the toys unless told otherwise; ``at_most``: guesses in a round."""
@@ -167,7 +176,7 @@ def run(
         limit,
         eos,
     )
-    generation = _quick(*arguments) if at_most is None else _quick_rounds(*arguments, at_most)
+    generation = _quick(*arguments, controller) if at_most is None else _quick_rounds(*arguments, at_most)
     assert at_most is None or not np.asarray(generation.stats.drafted_at)[:, at_most:].any()
     tokens, new = np.asarray(generation.tokens), np.asarray(generation.lengths)
     rows = [row[:n].tolist() for row, n in zip(tokens, new, strict=True)]

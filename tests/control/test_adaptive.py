@@ -1,0 +1,119 @@
+"""The adaptive controller: what it chooses, in regimes whose best choice is known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax import Costs, adaptive
+from specdec_jax.control import Outcome
+from specdec_jax.theory import best_draft_length, speedup
+
+K, WIDTHS = 7, (1, 4, 8)
+CONTROLLER = adaptive()
+CHEAP = Costs(0.05, [1.0, 1.1, 1.2]).checked(WIDTHS)
+DEAR = Costs(0.25, [1.0, 1.3, 1.9]).checked(WIDTHS)
+FREE = Costs(0.0, [1.0, 1.3, 1.6]).checked(WIDTHS)
+choose = jax.jit(CONTROLLER.choose, static_argnums=3)
+update = jax.jit(CONTROLLER.update)
+
+
+def all_made(limit, round_):
+    return limit
+
+
+def play(costs, alphas, rounds, state=None, made=all_made, running=None):
+    """Limits of so many rounds, and the state after them: row b keeps a guess with ``alphas[b]``."""
+    rng = np.random.default_rng(0)
+    rows = len(alphas)
+    running = jnp.ones(rows, bool) if running is None else jnp.asarray(running)
+    state = CONTROLLER.init(rows, K) if state is None else state
+    limits = []
+    for round_ in range(rounds):
+        limit = choose(costs, state, running, WIDTHS)
+        drafted = np.array([made(n, round_) for n in limit.tolist()], np.int32)
+        kept = np.cumprod(rng.random((rows, K)) < np.array(alphas)[:, None], axis=1).sum(1, dtype=np.int32)
+        accepted = np.minimum(kept, drafted)
+        state = update(state, Outcome(limit, jnp.asarray(drafted), jnp.asarray(accepted), running))
+        assert len(set(limit.tolist())) == 1
+        limits.append(int(limit[0]))
+    return limits, state
+
+
+def verify_cost(costs):
+    return lambda length: float(costs.verify[np.searchsorted(WIDTHS, length + 1)])
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("costs", [CHEAP, DEAR, FREE], ids=["cheap", "dear", "free"])
+def test_it_finds_the_length_of_the_closed_forms(alpha, costs):
+    c, v = float(costs.draft_step), verify_cost(costs)
+    best, gain = best_draft_length(alpha, c, v, most=K)
+    limits, _ = play(costs, [alpha] * 64, 40)
+    # Sixty-four rows know alpha well. A length next to the best may cost next to nothing.
+    for length in limits[10:]:
+        probing = best == 0 and length == 1
+        assert probing or speedup(alpha, length, c, v(length)) == pytest.approx(gain, rel=0.03)
+
+
+def test_a_useless_drafter_is_left_alone_but_for_ever_rarer_probes():
+    limits, _ = play(DEAR, [0.0], 300)
+    assert limits[0] > 0
+    drafted = np.flatnonzero(limits)
+    first_idle = limits.index(0)
+    assert first_idle <= 6
+    assert [limits[round_] for round_ in drafted if round_ > first_idle] == [1] * 5
+    gaps = np.diff([first_idle - 1, *drafted[drafted > first_idle]])
+    np.testing.assert_array_equal(gaps, [9, 17, 33, 65, 129])
+
+
+def test_it_comes_back_when_the_drafter_does():
+    _, state = play(DEAR, [0.0], 60)
+    limits, _ = play(DEAR, [0.95], 120, state)
+    assert limits[:5] == [0] * 5
+    assert np.mean(limits[-20:]) > 3
+
+
+def test_a_place_where_nothing_is_guessed_costs_nothing():
+    """A drafter that finds something in one round of four, and then is right: it is always asked."""
+    limits, _ = play(FREE, [0.9], 80, made=lambda limit, round_: limit if round_ % 4 == 0 else 0)
+    assert min(limits) > 0
+    assert np.mean(limits[40:]) > 5
+
+
+def test_wider_passes_are_worth_it_only_for_what_is_likely_kept():
+    """At this acceptance the step from four tokens to eight does not pay, three guesses do."""
+    limits, _ = play(Costs(0.01, [1.0, 1.05, 3.0]).checked(WIDTHS), [0.7] * 16, 30)
+    assert limits[5:] == [3] * 25
+
+
+def test_rows_that_ended_do_not_count():
+    """One bad row goes on after thirty-one good ones ended."""
+    good, bad = [0.95] * 31, [0.0]
+    limits, state = play(DEAR, good + bad, 40)
+    assert min(limits[5:]) >= 3
+    limits, _ = play(DEAR, good + bad, 30, state, running=[False] * 31 + [True])
+    assert 0 in limits
+
+
+def test_nothing_is_learnt_from_rows_that_ran_out():
+    state = CONTROLLER.init(2, K)
+    outcome = Outcome(*(jnp.array([n, n], jnp.int32) for n in (7, 7, 2)), jnp.array([True, False]))
+    state = update(state, outcome)
+    np.testing.assert_array_equal(state.kept, [[1, 1, 0, 0, 0, 0, 0], [0] * K])
+    np.testing.assert_array_equal(state.tried, [[1, 1, 1, 0, 0, 0, 0], [0] * K])
+    np.testing.assert_array_equal(state.made, [[1] * K, [0] * K])
+
+
+def test_costs_are_traced():
+    counted = []
+
+    @jax.jit
+    def count(costs, state, running):
+        counted.append(1)
+        return CONTROLLER.choose(costs, state, running, WIDTHS)
+
+    state, running = CONTROLLER.init(1, K), jnp.ones(1, bool)
+    found = {int(count(costs.checked(WIDTHS), state, running)[0]) for costs in (CHEAP, DEAR, Costs(9.0, [1, 1, 1]))}
+    assert len(counted) == 1
+    assert len(found) > 1
