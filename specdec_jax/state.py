@@ -54,7 +54,7 @@ class GenerateConfig:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} is {value!r}; expected an integer >= {least}")
         widths, widest = self.widths, self.draft_length + 1
-        if widths != tuple(sorted({*widths, widest})) or widths[0] < 1:
+        if list(widths) != sorted(set(widths)) or widths[0] < 1 or widths[-1] != widest:
             raise ValueError(
                 f"verify_widths is {self.verify_widths}; expected ascending widths of at least 1, the last of them "
                 f"draft_length + 1, {widest}"

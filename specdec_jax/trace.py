@@ -22,7 +22,7 @@ from .lm import LanguageModel
 from .round import Evidence, judge, propose
 from .sampling import SamplingParams
 from .state import FinishReason, GenerateConfig, Round, Stats
-from .verify import block, token
+from .verify import RULES, block, token
 from .verify.proposal import q_of, uniforms
 
 __all__ = ["Choice", "Follow", "Guess", "Moment", "RoundRecord", "first_round", "record"]

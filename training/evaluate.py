@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax._typing import PyTree
+from specdec_jax.control import constant
 from specdec_jax.drafters import Drafter
 from specdec_jax.generate import generate
 from specdec_jax.lm import LanguageModel
@@ -110,6 +111,7 @@ def _answer(
         config=config,
         max_new_tokens=limit,
         eos_tokens=() if target.tokenizer is None else target.tokenizer.eos_ids,
+        controller=constant(),  # what is measured is the drafter, at every place of a block
     )
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from .._typing import PyTree
+from ..control import Costs
 from ..drafters import Drafter
 from ..generate import generate
 from ..lm import LanguageModel
@@ -38,9 +39,10 @@ def speculative(
     *,
     config: GenerateConfig,
     eos_tokens: Sequence[int],
+    costs: Costs | None = None,
     seen: Callable[[Generation], None] = lambda generation: None,
 ) -> Contestant:
-    """`generate` for one row at temperature 0; ``seen`` gets each generation.
+    """`generate` for one row at temperature 0, with as many guesses as pay at ``costs``; ``seen`` gets each generation.
 
     All prompts have the shape of the capacity: one program, which reads a prompt in as many chunks as it has.
     """
@@ -60,6 +62,7 @@ def speculative(
             config=config,
             max_new_tokens=limit,
             eos_tokens=eos_tokens,
+            costs=costs,
         )
         seen(generation)
         return np.asarray(generation.tokens)[0, : int(generation.lengths[0])].tolist()

@@ -1,5 +1,6 @@
 """What a round costs, against the forward passes that it cannot do without."""
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .._typing import PyTree
+from ..control import constant
 from ..drafters import Drafter
 from ..generate import generate
 from ..lm import LanguageModel
@@ -51,7 +53,8 @@ def round_cost(
     repeats: int,
     passes: Sequence[Pass] = (),
 ) -> RoundCost:
-    """Time rounds and passes in turns; ``passes`` are those that the drafter makes in a round."""
+    """Time rounds of K guesses and passes in turns; ``passes`` are those that the drafter makes in a round."""
+    config = dataclasses.replace(config, verify_widths=(config.draft_length + 1,))
     prompts = jnp.zeros((1, config.capacity), jnp.int32).at[0, : len(prompt)].set(jnp.asarray(prompt))
 
     def run(tokens: int):
@@ -66,6 +69,7 @@ def round_cost(
             sampling=SamplingParams(temperature=0.0),
             config=config,
             max_new_tokens=tokens,
+            controller=constant(),
         )
 
     K = 0 if drafter is None else config.draft_length

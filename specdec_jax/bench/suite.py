@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from .._typing import PyTree
+from ..control import Costs
 from ..drafters import Drafter
 from ..generate import generate
 from ..lm import LanguageModel
@@ -31,6 +32,8 @@ class Draft(NamedTuple):
     params: PyTree
     passes: Sequence[Pass]
     """That it makes in a round."""
+    costs: Costs | None = None
+    """By which the draft length is chosen, if they were measured."""
 
 
 def measure(
@@ -64,7 +67,11 @@ def measure(
     def ours(who: Drafter | None, params: PyTree, **extra) -> Contestant:
         return speculative(model, target.params, who, params, config=config, eos_tokens=eos, **extra)
 
-    contestants = {**others, PLAIN: ours(None, None), drafted: ours(drafter, drafter_params, seen=seen.append)}
+    contestants = {
+        **others,
+        PLAIN: ours(None, None),
+        drafted: ours(drafter, drafter_params, costs=draft.costs, seen=seen.append),
+    }
     entries = contest(contestants, prompts, max_new_tokens=max_new_tokens, repeats=repeats, progress=progress)
     speed = {name: entry.tokens_per_second for name, entry in entries.items()}
 

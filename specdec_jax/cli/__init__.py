@@ -18,6 +18,7 @@ COMMANDS = {
     "distill": "train a drafter for a target",
     "check": "check that a drafter changes nothing in what a model says",
     "throughput": "time many answers with slots that are refilled, and in whole batches",
+    "tune": "measure what draft steps and verify passes cost on this device",
     "bench": "time plain and speculative decoding beside transformers on the same weights",
 }
 
@@ -78,5 +79,9 @@ def _keep_compiled_programs() -> None:
 
     chosen = jax.config.values["jax_compilation_cache_dir"]
     if chosen is None:  # otherwise JAX_COMPILATION_CACHE_DIR says where
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(home / "specdec_jax"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+
+
+def cache_folder() -> Path:
+    """The package's own folder among the user's caches."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec_jax"

@@ -13,7 +13,7 @@ from rich.table import Table
 from ..models import load, resolve
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, drafting, requests
+from . import UserError, costs, drafting, requests
 from .options import parse
 from .prompts import SHIPPED, from_file
 
@@ -88,7 +88,7 @@ def main(args: Sequence[str]) -> int:
     passes = [bench.Pass(*one) for one in made.passes(options.draft_length)]
     found = bench.measure(
         made.target,
-        bench.Draft(made.name, made.drafter, made.params, passes),
+        bench.Draft(made.name, made.drafter, made.params, passes, costs.find(made, config, 1)),
         _others(options, target.tokenizer.eos_ids if target.tokenizer else ()),
         [request.token_ids for request in asked],
         config=config,

@@ -38,8 +38,9 @@ def make(name: str, target: Loaded) -> Drafting:
     if name == "ngram":
         return Drafting(name, target, _NGRAM, None)
     if name.startswith(_EXIT):
-        shallow = target.variant(depth=_depth(name, target))
-        return Drafting(name, target, early_exit(shallow), target.params, lambda K: [(shallow, 1, K)])
+        depth = _depth(name, target)
+        shallow, reads = target.variant(depth=depth), depth / target.config.num_layers
+        return Drafting(name, target, early_exit(shallow, reads=reads), target.params, lambda K: [(shallow, 1, K)])
     head = find_head(name)
     if head is not None:
         return _head(head, target)

@@ -26,6 +26,10 @@ class Costs(NamedTuple):
     verify: Float[Array, "W"] | Sequence[float]
     """The rest of a round, by the width of its verify pass."""
 
+    def of_round(self, guesses: int, widths: tuple[int, ...]) -> float:
+        """Of a round of so many guesses, in their own unit."""
+        return guesses * float(self.draft_step) + float(self.verify[int(np.searchsorted(widths, guesses + 1))])
+
     def checked(self, widths: tuple[int, ...]) -> "Costs":
         """As float32 arrays, one cost for each of ``widths``; ValueError where they are none."""
         for name, least in (("draft_step", "at least 0"), ("verify", "above 0")):

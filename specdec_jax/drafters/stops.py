@@ -22,16 +22,16 @@ def never(q: Float[Array, "B V"]) -> Bool[Array, "B"]:
 
 def entropy_above(nats: float) -> Stop:
     """Where the drafter does not know what comes: the entropy of q is more than ``nats``."""
-    _check("nats", nats, 0, float("inf"))
+    _check("nats", nats, 0.0, float("inf"))
     return lambda q: entr(q).sum(axis=-1) > nats
 
 
 def likeliest_below(probability: float) -> Stop:
     """Where not even the likeliest token of q has ``probability``."""
-    _check("probability", probability, 0, 1)
+    _check("probability", probability, 0.0, 1.0)
     return lambda q: q.max(axis=-1) < probability
 
 
 def _check(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise ValueError(f"{name} is {value}; expected a number from {least} to {most}")
+        raise ValueError(f"{name} is {value}; expected a number from {least:g} to {most:g}")

@@ -12,6 +12,7 @@ from specdec_jax import (
     RULES,
     GenerateConfig,
     SamplingParams,
+    constant,
     draft_model,
     early_exit,
     feature_head,
@@ -46,6 +47,7 @@ GROUPS = [
     ([2, 2, 1], {"temperature": 0.0}, 4),
 ]
 EOS = (2,)
+CONSTANT = constant()
 WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 
 RECIPES = {
@@ -92,8 +94,8 @@ def inputs():
     return jnp.asarray(prompts), lengths, sampling, spread([limit for _, _, limit in GROUPS], np.int32)
 
 
-@partial(brisk, static_argnums=(0, 1))
-def answer(rule, drafter, drafter_params, prompts, lengths, sampling, limits):
+@partial(brisk, static_argnums=(0, 1, 3))
+def answer(rule, drafter, drafter_params, controller, prompts, lengths, sampling, limits):
     return generate(
         TARGET,
         PARAMS,
@@ -106,12 +108,13 @@ def answer(rule, drafter, drafter_params, prompts, lengths, sampling, limits):
         config=GenerateConfig(capacity=12, draft_length=K, rule=rule, prefill_chunk=4),
         max_new_tokens=limits,
         eos_tokens=EOS,
+        controller=controller,
     )
 
 
-def check(rule, drafter, drafter_params):
+def check(rule, drafter, drafter_params, controller=CONSTANT):
     """Every sequence comes as often as the target alone would draw it."""
-    out = answer(rule, drafter, drafter_params, *inputs())
+    out = answer(rule, drafter, drafter_params, controller, *inputs())
     tokens, new = np.asarray(out.tokens), np.asarray(out.lengths)
     for group, law in enumerate(laws()):
         part = slice(group, None, len(GROUPS))

@@ -53,9 +53,6 @@ GUESSERS = {
 }
 NONE = Guesser(None, None, None)
 PAIRS = [(rule, name) for rule in RULES for name in DRAFTERS]
-CONSTANT = constant()
-COSTS = Costs(0.1, [1.0, 1.3])
-"""At which it pays to guess if the guesses are good."""
 
 
 def guesser(name: str) -> Guesser:
@@ -64,6 +61,9 @@ def guesser(name: str) -> Guesser:
 
 
 ROWS, SLOTS, CAPACITY, K = 6, 9, 40, 3
+CONSTANT = constant()
+COSTS = Costs(0.1, [1.0, 1.3]).checked((1, K + 1))
+"""At which it pays to guess if the guesses are good."""
 PROMPT_LENGTHS = np.array([1, 2, 9, 5, 3, 6], np.int32)
 # Few different tokens, so that n-grams match; a 0 past each row's length.
 PROMPTS = np.random.default_rng(5).integers(0, 3, (ROWS, SLOTS)).astype(np.int32)
@@ -78,12 +78,16 @@ MIXED = SamplingParams(
 )
 
 
-def config(rule: str, draft_length: int = K, capacity: int = CAPACITY) -> GenerateConfig:
-    return GenerateConfig(capacity=capacity, draft_length=draft_length, rule=rule, prefill_chunk=4)
+def config(
+    rule: str, draft_length: int = K, capacity: int = CAPACITY, verify_widths: tuple[int, ...] = ()
+) -> GenerateConfig:
+    return GenerateConfig(capacity, draft_length, rule, prefill_chunk=4, verify_widths=verify_widths)
 
 
 @partial(quick, static_argnames=("target", "drafter", "config", "controller"))
-def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos, controller):
+def _quick(
+    target, params, drafter, drafter_params, prompts, lengths, key, sampling, config, limit, eos, controller, costs
+):
     return generate(
         target,
         params,
@@ -97,7 +101,7 @@ def _quick(target, params, drafter, drafter_params, prompts, lengths, key, sampl
         max_new_tokens=limit,
         eos_tokens=eos,
         controller=controller,
-        costs=COSTS if len(config.widths) == len(COSTS.verify) else None,
+        costs=costs,
     )
 
 
@@ -154,6 +158,7 @@ def run(
     config: Callable[..., GenerateConfig] = config,
     at_most: int | None = None,
     controller: Controller = CONSTANT,
+    costs: Costs | None = None,
     **static,
 ) -> Output:
     """`generate` inside a jit of its own, on the toys unless told otherwise; ``at_most``: guesses in a round."""
@@ -176,7 +181,7 @@ def run(
         limit,
         eos,
     )
-    generation = _quick(*arguments, controller) if at_most is None else _quick_rounds(*arguments, at_most)
+    generation = _quick(*arguments, controller, costs) if at_most is None else _quick_rounds(*arguments, at_most)
     assert at_most is None or not np.asarray(generation.stats.drafted_at)[:, at_most:].any()
     tokens, new = np.asarray(generation.tokens), np.asarray(generation.lengths)
     rows = [row[:n].tolist() for row, n in zip(tokens, new, strict=True)]
