@@ -61,5 +61,5 @@ def test_widths_change_no_token():
     """One pass for all rounds, or one for each number of guesses."""
     drafter = guesser("draft_model")
     for at_most in (0, 1, 2, 3):
-        every, widest = (run("block", drafter, at_most=at_most, verify_widths=w).rows for w in ((1, 2, 3, 4), (4,)))
+        every, widest = (run("block", drafter, at_most=at_most, verify_widths=w).rows for w in ((2, 4), (4,)))
         assert every == widest
