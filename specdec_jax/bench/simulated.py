@@ -23,6 +23,7 @@ from ..lm import LanguageModel
 from ..loop import decode
 from ..sampling import RoundKeys, SamplingParams
 from ..state import GenerateConfig, Stats
+from ..theory import expected_tokens
 from ..verify import RULES, Proposal, Rule, Verdict
 from ..verify.proposal import longest_prefix, proposed, uniforms
 from .timing import in_turns
@@ -45,6 +46,16 @@ class SimulatedCost(NamedTuple):
     block_efficiency: float
     round_seconds: float
     """From whole generations: the time of a long one less that of an empty one, over its rounds."""
+    simulated: bool = True
+
+
+class SimulatedSpeedup(NamedTuple):
+    """Against rounds without guesses, measured and by the closed form; ``simulated`` says so wherever it is written."""
+
+    alpha: float
+    draft_length: int
+    measured: float
+    predicted: float
     simulated: bool = True
 
 
@@ -180,3 +191,22 @@ def simulated_costs(
             )
         )
     return found
+
+
+def against_closed_form(
+    found: Sequence[SimulatedCost], costs: Costs, widths: tuple[int, ...]
+) -> list[SimulatedSpeedup]:
+    """Speedups of rounds with guesses over those without, which must be among ``found``, and what theory expects."""
+    plain = next(one.round_seconds for one in found if one.draft_length == 0)
+    return [
+        SimulatedSpeedup(
+            one.alpha,
+            one.draft_length,
+            measured=one.block_efficiency * plain / one.round_seconds,
+            predicted=expected_tokens(one.alpha, one.draft_length)
+            * costs.of_round(0, widths)
+            / costs.of_round(one.draft_length, widths),
+        )
+        for one in found
+        if one.draft_length > 0
+    ]

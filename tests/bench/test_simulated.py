@@ -10,10 +10,10 @@ import pytest
 from programs import quick
 
 from specdec_jax import RULES, Costs, GenerateConfig, draft_model, ngram
-from specdec_jax.bench import SimulatedCost, measure_costs, simulate, simulated
+from specdec_jax.bench import SimulatedCost, against_closed_form, measure_costs, simulate, simulated
 from specdec_jax.bench.costs import fitted, probed_lengths
 from specdec_jax.testing import markov_model, random_logits
-from specdec_jax.theory import expected_rounds
+from specdec_jax.theory import expected_rounds, speedup
 
 V, ROWS, TOKENS = 5, 256, 40
 TARGET, PARAMS = markov_model(V), random_logits(0, V, V)
@@ -102,6 +102,15 @@ def test_costs_of_a_pair_are_positive_seconds():
     assert list(seconds) == [0, 1, 3]
     assert len(found.verify) == 2
     assert min(found.verify) > 0
+
+
+def test_speedups_against_the_closed_form():
+    costs, widths = Costs(0.2, [1.0, 1.4]), (1, 4)
+    plain, drafted = SimulatedCost(0.0, 0, 1.0, 0.5), SimulatedCost(0.8, 3, 2.9, 1.0)
+    (found,) = against_closed_form([drafted, plain], costs, widths)
+    assert found.measured == pytest.approx(2.9 * 0.5)
+    assert found.predicted == pytest.approx(speedup(0.8, 3, 0.2, 1.4))
+    assert found.simulated
 
 
 def test_more_rounds_than_the_capacity_holds():

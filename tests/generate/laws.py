@@ -10,6 +10,7 @@ from programs import brisk
 
 from specdec_jax import (
     RULES,
+    Costs,
     GenerateConfig,
     SamplingParams,
     constant,
@@ -48,6 +49,7 @@ GROUPS = [
 ]
 EOS = (2,)
 CONSTANT = constant()
+COSTS = Costs(0.1, np.array([1.0, 1.3]))
 WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 
 RECIPES = {
@@ -109,6 +111,7 @@ def answer(rule, drafter, drafter_params, controller, prompts, lengths, sampling
         max_new_tokens=limits,
         eos_tokens=EOS,
         controller=controller,
+        costs=COSTS,
     )
 
 

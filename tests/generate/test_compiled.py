@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from programs import quick
 from toys import (
     CAPACITY,
+    CONSTANT,
     KEYS,
     MIXED,
     PARAMS,
@@ -26,6 +27,7 @@ from toys import (
 )
 
 from specdec_jax import (
+    Costs,
     FinishReason,
     GenerateState,
     LanguageModel,
@@ -40,6 +42,9 @@ from specdec_jax.sampling import row_keys
 from specdec_jax.testing import random_logits
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
+
+CONSTANTLY = {"controller": CONSTANT}
+"""As `run` does."""
 
 
 def counting(model: LanguageModel, traces: Counter, name: str) -> LanguageModel:
@@ -77,12 +82,14 @@ def test_other_values_compile_nothing():
     call(eos_tokens=())
     call(eos_tokens=[1, 2, 3, 4, 5, 6, 7, 8])
     call(eos_tokens=jnp.array([4, 2]))
+    call(costs=Costs(0.1, [1.0, 1.3]))
+    call(costs=Costs(jnp.float32(2), jnp.ones(2)))
     assert traces == first, f"traced anew: {traces - first}"
 
 
 def plain(key):
     """`generate` as most people call it; `run` is inside a jit."""
-    options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 20}
+    options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 20, **CONSTANTLY}
     return generate(TARGET, PARAMS, guesser("ngram").drafter, None, PROMPTS, PROMPT_LENGTHS, **options)
 
 
@@ -102,7 +109,7 @@ def test_under_vmap_of_keys():
     keys = jax.random.split(jax.random.key(8), 3)
 
     def tokens(key):
-        options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 9}
+        options = {"key": key, "sampling": MIXED, "config": config("block"), "max_new_tokens": 9, **CONSTANTLY}
         return generate(TARGET, PARAMS, drafter, WEAK, PROMPTS, PROMPT_LENGTHS, **options).tokens
 
     together = quick(jax.vmap(tokens))(keys)

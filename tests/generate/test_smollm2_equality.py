@@ -13,6 +13,7 @@ from specdec_jax import (
     FinishReason,
     GenerateConfig,
     SamplingParams,
+    constant,
     draft_model,
     early_exit,
     feature_head,
@@ -33,7 +34,7 @@ TEXTS = [
 NEW = 12
 LENGTHS = np.array([1, 2, 5, 8], np.int32)
 """Most guesses in a round; a program for 8 serves them all, for `step` takes fewer as a value."""
-GREEDY = GenerateConfig(capacity=64, draft_length=8, rule="greedy", prefill_chunk=16)
+GREEDY = GenerateConfig(capacity=64, draft_length=8, rule="greedy", prefill_chunk=16, verify_widths=(1, 9))
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +67,9 @@ def coupled(stacked, inputs):
             prompt_lengths,
             key=jnp.concatenate([jax.random.split(jax.random.key(0), len(TEXTS))] * len(temperatures)),
             sampling=SamplingParams(temperature=jnp.repeat(jnp.array(temperatures), len(TEXTS))),
-            config=GenerateConfig(capacity=64, draft_length=K, rule="coupled", prefill_chunk=16),
+            config=GenerateConfig(64, K, "coupled", prefill_chunk=16, verify_widths=(K + 1,)),
             max_new_tokens=NEW,
+            controller=constant(),
         )
 
     def say(drafter, drafter_params, *temperatures, K=1, model=stacked.model):

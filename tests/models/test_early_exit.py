@@ -9,7 +9,7 @@ import pytest
 from programs import quick
 from small import fresh_params
 
-from specdec_jax import GenerateConfig, SamplingParams, early_exit, generate, models
+from specdec_jax import GenerateConfig, SamplingParams, constant, early_exit, generate, models
 
 L, V = 3, 23
 CONFIG = models.LlamaConfig(
@@ -87,6 +87,7 @@ def test_the_text_is_the_targets(built):
             key=jax.random.key(3),
             sampling=SamplingParams(temperature=jnp.array([0.0, 1.0])),
             config=GenerateConfig(capacity=40, draft_length=3, rule="coupled", prefill_chunk=4),
+            controller=constant(),
         )
 
     plain, drafted = text(None, None), text(early_exit(model(depth=2)), params)

@@ -71,6 +71,7 @@ def generate(target, params, draft, draft_params, rule):
         sampling=sd.SamplingParams(temperature=0.0 if rule == "greedy" else 0.9),
         config=sd.GenerateConfig(capacity=32, draft_length=2, rule=rule),
         max_new_tokens=20,
+        controller=sd.constant(),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from specdec_jax import GenerateConfig, SamplingParams, draft_model, feature_head, generate, models
+from specdec_jax import GenerateConfig, SamplingParams, constant, draft_model, feature_head, generate, models
 from specdec_jax.training.distill import distil
 from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.loop import TrainConfig
@@ -60,6 +60,7 @@ def texts(target, model, drafter, params, temperature, rule):
         config=config,
         max_new_tokens=24,
         eos_tokens=target.tokenizer.eos_ids,
+        controller=constant(),
     )
     return out
 
