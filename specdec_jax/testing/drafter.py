@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, PyTree
+from ..control import constant
 from ..drafters import Context, Drafter
 from ..generate import generate, init
 from ..lm import LanguageModel
@@ -250,6 +251,7 @@ def _check_output(trial: _Trial) -> None:
             lengths,
             key=jax.random.key(trial.seed),
             config=dataclasses.replace(trial.config, rule="coupled"),
+            controller=constant(),
         )
 
     drafted, plain = run(trial.drafter, trial.drafter_params), run(None, None)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, PyTree
+from ..control import constant
 from ..drafters import Drafter
 from ..generate import generate
 from ..lm import LanguageModel
@@ -83,6 +84,7 @@ def answers(
             sampling=SamplingParams(temperature=temperature),
             config=settings,
             max_new_tokens=max_new_tokens,
+            controller=constant(),
         )
         tokens, new = np.asarray(out.tokens), np.asarray(out.lengths)
         rows += [tokens[row, : new[row]].tolist() for row in range(len(chosen))]

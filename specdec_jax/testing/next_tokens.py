@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from .._typing import PRNGKeyArray, PyTree
+from ..control import constant
 from ..generate import generate
 from ..lm import LanguageModel
 from ..sampling import SamplingParams, probabilities
@@ -84,6 +85,7 @@ def next_tokens(
             sampling=sampling,
             config=config,
             max_new_tokens=depth,
+            controller=constant(),
         )
         rows.append(np.asarray(out.tokens)[:, :depth])
     cells = likely_cells(pair.target, pair.target_params, prompt, sampling, depth, width)
