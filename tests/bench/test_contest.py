@@ -67,3 +67,20 @@ def test_memory_counts_the_cache():
     assert used.cache_bytes == 2 * 24 * 4
     assert used.argument_bytes >= PARAMS.nbytes
     assert used.temporary_bytes > 0
+
+
+def test_verify_passes_of_several_widths_share_one_cache():
+    """A conditional would copy it; see `round.step`."""
+    wide, both = (
+        memory(
+            markov_model(V),
+            PARAMS,
+            ngram(),
+            None,
+            batch=4,
+            prompt_slots=8,
+            config=GenerateConfig(capacity=8192, draft_length=2, prefill_chunk=8, verify_widths=widths),
+        )
+        for widths in ((3,), (1, 3))
+    )
+    assert both.cache_copies == wide.cache_copies

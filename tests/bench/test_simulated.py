@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from programs import quick
 
-from specdec_jax import RULES, Costs, GenerateConfig, draft_model, ngram
+from specdec_jax import RULES, Costs, Drafter, GenerateConfig, draft_model, ngram
 from specdec_jax.bench import SimulatedCost, against_closed_form, measure_costs, simulate, simulated
 from specdec_jax.bench.costs import fitted, probed_lengths
 from specdec_jax.testing import markov_model, random_logits
@@ -32,7 +32,7 @@ def quick_programs():
         yield
 
 
-def counted(alpha, draft_length, drafter=DRAFTER, params=PARAMS):
+def counted(alpha: float, draft_length: int, drafter: Drafter = DRAFTER, params: Any = PARAMS):
     return simulate(
         TARGET,
         PARAMS,

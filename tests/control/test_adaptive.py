@@ -98,8 +98,8 @@ def test_rows_that_ended_do_not_count():
 
 def test_nothing_is_learnt_from_rows_that_ran_out():
     state = CONTROLLER.init(2, K)
-    outcome = Outcome(*(jnp.array([n, n], jnp.int32) for n in (7, 7, 2)), jnp.array([True, False]))
-    state = update(state, outcome)
+    seven, two = (jnp.array([n, n], jnp.int32) for n in (7, 2))
+    state = update(state, Outcome(seven, drafted=seven, accepted=two, counts=jnp.array([True, False])))
     np.testing.assert_array_equal(state.kept, [[1, 1, 0, 0, 0, 0, 0], [0] * K])
     np.testing.assert_array_equal(state.tried, [[1, 1, 1, 0, 0, 0, 0], [0] * K])
     np.testing.assert_array_equal(state.made, [[1] * K, [0] * K])

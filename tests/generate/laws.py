@@ -49,7 +49,7 @@ GROUPS = [
 ]
 EOS = (2,)
 CONSTANT = constant()
-COSTS = Costs(0.1, np.array([1.0, 1.3]))
+COSTS = Costs(0.1, [1.0, 1.3]).checked((1, K + 1))
 WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 
 RECIPES = {

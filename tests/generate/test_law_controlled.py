@@ -28,7 +28,7 @@ def test_guesses_that_follow_what_was_kept(rule):
 
 @pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "constant"])
 def test_guesses_that_a_controller_allows(name):
-    check("block", *RECIPES["ngram"], CONTROLLERS[name]())
+    check("block", *RECIPES["ngram"], controller=CONTROLLERS[name]())
 
 
 @pytest.mark.parametrize("rule", ["token", "block"])

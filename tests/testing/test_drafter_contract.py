@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_exit, feature_head, ngram
+from specdec_jax.drafters import likeliest_below
 from specdec_jax.testing import BrokenContractError, check_drafter, history_head, history_model, random_logits
 
 V = 8
@@ -24,6 +25,13 @@ OURS = {
 def test_our_drafters_pass(name):
     drafter, params = OURS[name]
     check_drafter(drafter, params, TARGET, PARAMS)
+
+
+@pytest.mark.parametrize("build", [draft_model, feature_head], ids=lambda build: build.__name__)
+def test_drafters_that_stop_early_pass(build):
+    """Most of all: they go on from what was committed, though rows stopped at other places than the loop."""
+    model = history_head(V) if build is feature_head else TARGET
+    check_drafter(build(model, stop=likeliest_below(0.4)), WEAK, TARGET, PARAMS)
 
 
 def proposing(change) -> Drafter:
