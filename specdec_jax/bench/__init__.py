@@ -4,7 +4,7 @@ from .contest import Contestant, Entry, contest, speculative
 from .costs import measure_costs
 from .memory import Memory, memory
 from .rounds import Pass, RoundCost, round_cost
-from .simulated import Simulated, SimulatedCost, SimulatedSpeedup, against_closed_form, simulate, simulated_costs
+from .simulated import Simulated, SimulatedCost, simulate, simulated_costs
 from .suite import Draft, measure
 from .timing import in_turns
 from .traces import count_traces
@@ -18,8 +18,6 @@ __all__ = [
     "RoundCost",
     "Simulated",
     "SimulatedCost",
-    "SimulatedSpeedup",
-    "against_closed_form",
     "contest",
     "count_traces",
     "in_turns",

@@ -1,6 +1,6 @@
 """The costs that a controller weighs, measured on whole rounds of the loop that it controls."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import nnls
@@ -10,7 +10,7 @@ from ..control import Costs
 from ..drafters import Drafter
 from ..lm import LanguageModel
 from ..state import GenerateConfig
-from .simulated import simulated_costs
+from .simulated import SimulatedCost, simulated_costs
 
 
 def measure_costs(
@@ -21,28 +21,31 @@ def measure_costs(
     *,
     batch: int,
     config: GenerateConfig,
+    alphas: Sequence[float] = (),
     rounds: int = 24,
     repeats: int = 5,
-) -> tuple[Costs, dict[int, float]]:
-    """Costs for this pair, batch and capacity on this device, and the seconds of a round by its guesses.
+) -> tuple[Costs, list[SimulatedCost]]:
+    """Costs for this pair, batch and capacity on this device, and the rounds that they were measured on.
 
-    Rounds of the fewest and of the most guesses that each verify width holds are timed in turns, every guess refused so
-    that ``rounds`` tokens are so many rounds.
+    Some ``rounds`` rounds of the fewest and of the most guesses that each verify width holds are timed in turns, every
+    guess refused; in the same turns, for comparison, those of ``config.draft_length`` guesses kept with each of
+    ``alphas``.
     """
-    lengths = probed_lengths(config.widths)
+    refused = [(0.0, length) for length in probed_lengths(config.widths)]
+    points = [*refused, *((alpha, config.draft_length) for alpha in alphas)]
     found = simulated_costs(
         target,
         target_params,
         drafter,
         drafter_params,
-        [(0.0, length) for length in lengths],
+        points,
         batch=batch,
         config=config,
-        max_new_tokens=rounds,
+        rounds=rounds,
         repeats=repeats,
     )
-    seconds = {one.draft_length: one.round_seconds for one in found}
-    return fitted(seconds, config.widths), seconds
+    seconds = {one.draft_length: one.round_seconds for one in found[: len(refused)]}
+    return fitted(seconds, config.widths), found
 
 
 def probed_lengths(widths: tuple[int, ...]) -> list[int]:

@@ -4,6 +4,7 @@ Nothing that comes out is the target's text, so no text comes out: only counts a
 drafter, the target and a real rule do all of their work; then the coin decides.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from functools import partial
@@ -46,16 +47,6 @@ class SimulatedCost(NamedTuple):
     block_efficiency: float
     round_seconds: float
     """From whole generations: the time of a long one less that of an empty one, over its rounds."""
-    simulated: bool = True
-
-
-class SimulatedSpeedup(NamedTuple):
-    """Against rounds without guesses, measured and by the closed form; ``simulated`` says so wherever it is written."""
-
-    alpha: float
-    draft_length: int
-    measured: float
-    predicted: float
     simulated: bool = True
 
 
@@ -146,18 +137,20 @@ def simulated_costs(
     *,
     batch: int,
     config: GenerateConfig,
-    max_new_tokens: int,
+    rounds: int,
     repeats: int,
 ) -> list[SimulatedCost]:
-    """Time rounds at pairs of alpha and draft length, in turns.
+    """Time some ``rounds`` rounds at each of these pairs of alpha and draft length, all in turns.
 
     Prompts are token 0, over and over: an eighth of the capacity. A batch's round is timed as long as any row runs.
     """
     slots = -(-config.capacity // 8)
-    if slots + max_new_tokens > config.capacity:
+    tokens = {point: math.ceil(rounds * expected_tokens(*point)) for point in points}
+    most = max(tokens.values())
+    if slots + most > config.capacity:
         raise ValueError(
-            f"max_new_tokens is {max_new_tokens}; expected at most {config.capacity - slots}, what prompts of {slots} "
-            f"tokens leave of the capacity, {config.capacity}"
+            f"{rounds} rounds give up to {most} tokens; expected at most {config.capacity - slots}, what prompts of "
+            f"{slots} tokens leave of the capacity, {config.capacity}: time fewer rounds"
         )
     prompts, lengths = np.zeros((batch, slots), np.int32), np.full(batch, slots, np.int32)
 
@@ -176,37 +169,18 @@ def simulated_costs(
             key=jax.random.key(0),
         )
 
-    long = {str(point): partial(run, *point, max_new_tokens) for point in points}
+    long = {str(point): partial(run, *point, limit) for point, limit in tokens.items()}
     runs = {"empty": partial(run, *points[0], 0), **long}
     counts = {name: jax.block_until_ready(once()) for name, once in runs.items()}
     seconds = {name: statistics.median(times) for name, times in in_turns(runs, repeats).items()}
     found = []
-    for point, name in zip(points, long, strict=True):
-        rounds = counts[name].stats.rounds
+    for point, name in zip(tokens, long, strict=True):
+        taken = counts[name].stats.rounds
         found.append(
             SimulatedCost(
                 *point,
-                block_efficiency=float(counts[name].lengths.sum() / rounds.sum()),
-                round_seconds=(seconds[name] - seconds["empty"]) / int(rounds.max()),
+                block_efficiency=float(counts[name].lengths.sum() / taken.sum()),
+                round_seconds=(seconds[name] - seconds["empty"]) / int(taken.max()),
             )
         )
     return found
-
-
-def against_closed_form(
-    found: Sequence[SimulatedCost], costs: Costs, widths: tuple[int, ...]
-) -> list[SimulatedSpeedup]:
-    """Speedups of rounds with guesses over those without, which must be among ``found``, and what theory expects."""
-    plain = next(one.round_seconds for one in found if one.draft_length == 0)
-    return [
-        SimulatedSpeedup(
-            one.alpha,
-            one.draft_length,
-            measured=one.block_efficiency * plain / one.round_seconds,
-            predicted=expected_tokens(one.alpha, one.draft_length)
-            * costs.of_round(0, widths)
-            / costs.of_round(one.draft_length, widths),
-        )
-        for one in found
-        if one.draft_length > 0
-    ]

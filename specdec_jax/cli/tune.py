@@ -8,8 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes
 
+from ..bench.simulated import SimulatedCost
+from ..control import Costs
 from ..models import load
 from ..state import GenerateConfig
+from ..theory import expected_tokens
 from . import UserError, costs, drafting
 from .options import CONFIG, parse
 
@@ -47,60 +50,52 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "tune", args)
+    from .. import bench
+
     errors = Console(stderr=True, highlight=False, style="dim")
     errors.print(f"loading {options.target}")
     made = drafting.make(options.draft, load(options.target))
+    assert made.drafter is not None, "Options refuses none"
     errors.print("timing rounds of several lengths")
+    config = options.config
     try:
-        found, seconds, simulated = _measure(options, made)
+        found, rounds = bench.measure_costs(
+            made.target.model,
+            made.target.params,
+            made.drafter,
+            made.params,
+            batch=options.batch,
+            config=config,
+            alphas=options.alphas,
+            rounds=options.rounds,
+            repeats=options.repeats,
+        )
     except ValueError as error:
         raise UserError(str(error)) from error
-    key = costs.key(made, options.config, options.batch)
+    key = costs.key(made, config, options.batch)
     path = costs.save(key, found)
-
-    rounds = Table("guesses", title="rounds, in milliseconds", title_justify="left")
-    for name in ("measured", "by the costs kept"):
-        rounds.add_column(name, justify="right")
-    for guesses, measured in seconds.items():
-        kept = found.of_round(guesses, options.config.widths)
-        rounds.add_row(str(guesses), f"{1e3 * measured:.1f}", f"{1e3 * kept:.1f}")
-    console = Console(highlight=False)
-    console.print(rounds)
-    if simulated:
-        speedups = Table("alpha", title="speedup at simulated acceptance, no real text", title_justify="left")
-        for name in ("guesses", "measured", "closed form"):
-            speedups.add_column(name, justify="right")
-        for one in simulated:
-            speedups.add_row(f"{one.alpha:.2f}", str(one.draft_length), f"{one.measured:.2f}", f"{one.predicted:.2f}")
-        console.print(speedups)
+    report(found, rounds, config, Console(highlight=False))
     errors.print(f"kept in {path}")
-    print(
-        json.dumps(
-            {
-                "path": str(path),
-                "key": key,
-                "draft_step": found.draft_step,
-                "verify": list(found.verify),
-                "round_seconds": seconds,
-                "simulated": [one._asdict() for one in simulated],
-            }
-        )
-    )
+    record = {"path": str(path), "key": key, "draft_step": found.draft_step, "verify": list(found.verify)}
+    print(json.dumps(record | {"rounds": [one._asdict() for one in rounds]}))
     return 0
 
 
-def _measure(options: Options, made: drafting.Drafting):
-    """Costs, seconds of rounds by guesses, and speedups at the alphas asked for."""
-    from .. import bench
-
-    assert made.drafter is not None, "Options refuses none"
-    pair = (made.target.model, made.target.params, made.drafter, made.params)
-    how = {"batch": options.batch, "config": options.config, "repeats": options.repeats}
-    found, seconds = bench.measure_costs(*pair, rounds=options.rounds, **how)
-    if not options.alphas:
-        return found, seconds, []
-    points = [(0.0, 0), *((alpha, options.config.draft_length) for alpha in options.alphas)]
-    # So many tokens that about as many rounds are timed at the highest alpha.
-    tokens = options.rounds * (options.config.draft_length + 1)
-    timed = bench.simulated_costs(*pair, points, max_new_tokens=tokens, **how)
-    return found, seconds, bench.against_closed_form(timed, found, options.config.widths)
+def report(found: Costs, rounds: Sequence[SimulatedCost], config: GenerateConfig, console: Console) -> None:
+    """The figures for people: rounds against the costs kept, and speedups against the closed form."""
+    table = Table("alpha, simulated", title="rounds of which no text is real, in milliseconds", title_justify="left")
+    for name in ("guesses", "measured", "by the costs", "speedup", "closed form"):
+        table.add_column(name, justify="right")
+    plain = rounds[0].round_seconds
+    for one in rounds:
+        expected = found.of_round(one.draft_length, config.widths)
+        closed = expected_tokens(one.alpha, one.draft_length) * found.of_round(0, config.widths) / expected
+        table.add_row(
+            f"{one.alpha:.2f}",
+            str(one.draft_length),
+            f"{1e3 * one.round_seconds:.1f}",
+            f"{1e3 * expected:.1f}",
+            f"{one.block_efficiency * plain / one.round_seconds:.2f}",
+            f"{closed:.2f}",
+        )
+    console.print(table)

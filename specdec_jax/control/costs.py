@@ -32,10 +32,13 @@ class Costs(NamedTuple):
 
     def checked(self, widths: tuple[int, ...]) -> "Costs":
         """As float32 arrays, one cost for each of ``widths``; ValueError where they are none."""
-        for name, least in (("draft_step", "at least 0"), ("verify", "above 0")):
-            known = concrete(as_array(name, getattr(self, name), "numbers"))
-            sound = (lambda v: v >= 0) if name == "draft_step" else (lambda v: v > 0)
-            if known is not None and not (np.isfinite(known) & sound(known)).all():
+        checks = (
+            ("draft_step", self.draft_step, np.greater_equal, "at least 0"),
+            ("verify", self.verify, np.greater, "above 0"),
+        )
+        for name, value, compared, least in checks:
+            known = concrete(as_array(name, value, "numbers"))
+            if known is not None and not (np.isfinite(known) & compared(known, 0)).all():
                 raise ValueError(f"costs.{name} is {known}; expected finite numbers {least}")
         draft_step, verify = jnp.asarray(self.draft_step, jnp.float32), jnp.asarray(self.verify, jnp.float32)
         if draft_step.shape != () or verify.shape != (len(widths),):

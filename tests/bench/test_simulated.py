@@ -10,10 +10,10 @@ import pytest
 from programs import quick
 
 from specdec_jax import RULES, Costs, Drafter, GenerateConfig, draft_model, ngram
-from specdec_jax.bench import SimulatedCost, against_closed_form, measure_costs, simulate, simulated
+from specdec_jax.bench import SimulatedCost, measure_costs, simulate, simulated
 from specdec_jax.bench.costs import fitted, probed_lengths
 from specdec_jax.testing import markov_model, random_logits
-from specdec_jax.theory import expected_rounds, speedup
+from specdec_jax.theory import expected_rounds, expected_tokens
 
 V, ROWS, TOKENS = 5, 256, 40
 TARGET, PARAMS = markov_model(V), random_logits(0, V, V)
@@ -97,22 +97,27 @@ def test_costs_are_fitted_to_rounds():
         fitted({0: -0.1, 1: 1.0, 3: 1.0}, (1, 4))
 
 
-def test_costs_of_a_pair_are_positive_seconds():
-    found, seconds = measure_costs(TARGET, PARAMS, DRAFTER, PARAMS, batch=ROWS, config=CONFIG, rounds=48, repeats=3)
-    assert list(seconds) == [0, 1, 3]
-    assert len(found.verify) == 2
-    assert min(found.verify) > 0
+def test_costs_of_a_pair(monkeypatch):
+    """Where a round of k guesses takes 1 + k / 10 seconds, and half a second more at the second width."""
 
+    def timed(runs, repeats):
+        assert repeats == 3
+        counted = {name: int(once().stats.rounds.max()) for name, once in runs.items()}
+        lengths = {name: 0 if name == "empty" else int(name.strip("()").split(", ")[1]) for name in runs}
+        costs = Costs(0.1, [1.0, 1.5])
+        return {name: [9 + counted[name] * costs.of_round(lengths[name], CONFIG.widths)] * 3 for name in runs}
 
-def test_speedups_against_the_closed_form():
-    costs, widths = Costs(0.2, [1.0, 1.4]), (1, 4)
-    plain, drafted = SimulatedCost(0.0, 0, 1.0, 0.5), SimulatedCost(0.8, 3, 2.9, 1.0)
-    (found,) = against_closed_form([drafted, plain], costs, widths)
-    assert found.measured == pytest.approx(2.9 * 0.5)
-    assert found.predicted == pytest.approx(speedup(0.8, 3, 0.2, 1.4))
-    assert found.simulated
+    monkeypatch.setattr(simulated, "in_turns", timed)
+    found, rounds = measure_costs(
+        TARGET, PARAMS, DRAFTER, PARAMS, batch=ROWS, config=CONFIG, alphas=(0.5,), rounds=24, repeats=3
+    )
+    assert [(one.alpha, one.draft_length) for one in rounds] == [(0.0, 0), (0.0, 1), (0.0, 3), (0.5, 3)]
+    assert [one.block_efficiency for one in rounds[:3]] == [1.0] * 3
+    assert rounds[3].block_efficiency == pytest.approx(expected_tokens(0.5, 3), rel=0.05)
+    assert found.draft_step == pytest.approx(0.1)
+    np.testing.assert_allclose(found.verify, [1.0, 1.5])
 
 
 def test_more_rounds_than_the_capacity_holds():
-    with pytest.raises(ValueError, match=r"max_new_tokens is 99; expected at most 56, what prompts of 8 tokens leave"):
+    with pytest.raises(ValueError, match=r"99 rounds give up to 99 tokens; expected at most 56, what prompts of 8 tok"):
         measure_costs(TARGET, PARAMS, DRAFTER, PARAMS, batch=2, config=CONFIG, rounds=99, repeats=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specdec_jax import Costs
+from specdec_jax.bench import simulated
 from specdec_jax.cli import costs, drafting, main
 from specdec_jax.models import load
 from specdec_jax.state import GenerateConfig
@@ -24,12 +25,17 @@ def made(tiny):
     return drafting.make("ngram", load(tiny))
 
 
-def test_measured_once_and_found(tiny, capsys):
-    small = ["--capacity", "64", "--draft-length", "3", "--rounds", "8", "--repeats", "1"]
+def test_measured_once_and_found(tiny, capsys, monkeypatch):
+    # Rounds of a model as small as this take less time than the clock's noise.
+    seconds = iter([1.0, 9.0, 10.0, 11.0, 12.0])
+    monkeypatch.setattr(simulated, "in_turns", lambda runs, repeats: {name: [next(seconds)] for name in runs})
+    small = ["--capacity", "64", "--draft-length", "3", "--rounds", "8", "--repeats", "1", "--alphas", "0.5"]
     assert main(["tune", "--target", str(tiny), *small]) == 0
     out = capsys.readouterr().out
     told = json.loads(out.splitlines()[-1])
-    assert "rounds, in milliseconds" in out
+    assert "in milliseconds" in out
+    assert [one["alpha"] for one in told["rounds"]] == [0.0, 0.0, 0.0, 0.5]
+    assert all(one["simulated"] for one in told["rounds"])
     found = costs.find(drafting.make("ngram", load(tiny)), CONFIG, 1)
     assert found == Costs(told["draft_step"], told["verify"])
     assert Path(told["path"]).is_file()
@@ -90,4 +96,4 @@ def test_options_that_cannot_be(option, message, tiny, capsys):
 
 def test_more_rounds_than_a_row_holds(tiny, capsys):
     assert main(["tune", "--target", str(tiny), "--capacity", "64", "--rounds", "60"]) == 2
-    assert "max_new_tokens is 60; expected at most 56" in capsys.readouterr().err
+    assert "60 rounds give up to 60 tokens; expected at most 56" in capsys.readouterr().err
