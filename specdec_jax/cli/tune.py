@@ -1,4 +1,4 @@
-"""``specdec tune``: measure what draft steps and verify passes cost on this device, for draft lengths to be chosen by."""
+"""``specdec tune``: measure what draft steps and verify passes cost on this device, to choose draft lengths by."""
 
 import dataclasses
 import json
