@@ -22,21 +22,43 @@ def decode(
     state: GenerateState,
     config: GenerateConfig,
 ) -> GenerateState:
-    """The state after the last round. Without a drafter there is nothing to control."""
-
-    def running(state: GenerateState):
-        return state.finish_reason == FinishReason.RUNNING
+    """The state after the last round."""
 
     def body(carry):
         state, control = carry
-        limit = None if drafter is None else controller.choose(costs, control, running(state), config.widths)
-        state, info = step_by(
-            rule, target, target_params, drafter, drafter_params, state, config=config, draft_length=limit
-        )
-        if limit is not None:
-            outcome = Outcome(limit, info.num_drafted, info.num_accepted, running(state))
-            control = controller.update(control, outcome)
-        return state, control
+        drafting = (target, target_params, drafter, drafter_params)
+        return controlled(rule, *drafting, controller, costs, state, control, config)
 
-    control = () if drafter is None else controller.init(state.lengths.shape[0], config.draft_length)
-    return lax.while_loop(lambda carry: running(carry[0]).any(), body, (state, control))[0]
+    def more(carry):
+        return (carry[0].finish_reason == FinishReason.RUNNING).any()
+
+    control = begin(controller, drafter, state.lengths.shape[0], config)
+    return lax.while_loop(more, body, (state, control))[0]
+
+
+def begin(controller: Controller, drafter: Drafter | None, batch: int, config: GenerateConfig) -> PyTree:
+    """The controller's state before the first round. Without a drafter there is nothing to control."""
+    return () if drafter is None else controller.init(batch, config.draft_length)
+
+
+def controlled(
+    rule: Rule,
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    controller: Controller,
+    costs: Costs,
+    state: GenerateState,
+    control: PyTree,
+    config: GenerateConfig,
+) -> tuple[GenerateState, PyTree]:
+    """One round, and what the controller learns of it."""
+    drafting = (target, target_params, drafter, drafter_params)
+    if drafter is None:
+        return step_by(rule, *drafting, state, config=config)[0], control
+    running = state.finish_reason == FinishReason.RUNNING
+    limit = controller.choose(costs, control, running, config.widths)
+    state, info = step_by(rule, *drafting, state, config=config, draft_length=limit)
+    goes_on = state.finish_reason == FinishReason.RUNNING
+    return state, controller.update(control, Outcome(limit, info.num_drafted, info.num_accepted, goes_on))

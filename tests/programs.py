@@ -32,7 +32,11 @@ def _batch_quickly():
     models = ("target", "drafter", "config")
     return {
         "insert": quick(programs.insert.__wrapped__, static_argnames=(*models, "axes"), donate_argnames="state"),
-        "decode": quick(programs.decode.__wrapped__, static_argnames=models, donate_argnames="state"),
+        "decode": quick(
+            programs.decode.__wrapped__,
+            static_argnames=(*models, "controller"),
+            donate_argnames=("state", "control"),
+        ),
         "take": quick(programs.take.__wrapped__, static_argnames=("config", "axes")),
     }
 

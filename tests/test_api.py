@@ -62,8 +62,9 @@ def test_every_method_is_documented():
 @pytest.mark.heavy
 def test_the_reference_is_made(tmp_path):
     import pdoc
+    from pdoc import render
 
-    pdoc.render.configure(docformat="google")
+    render.configure(docformat="google")
     pdoc.pdoc(*MODULES, output_directory=tmp_path)
     pages = {
         path.relative_to(tmp_path).with_suffix("").as_posix().replace("/", "."): path

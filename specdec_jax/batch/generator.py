@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from .._typing import PyTree
+from ..control import Controller, Costs, constant
 from ..drafters import Drafter
 from ..lm import LanguageModel
 from ..state import FinishReason, GenerateConfig, Generation
@@ -26,6 +27,7 @@ class Finished(NamedTuple):
 
 
 _CONFIG = GenerateConfig()
+_CONSTANT = constant()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,11 @@ class BatchGenerator:
     """Of the requests that bring none."""
     eos_tokens: Sequence[int] = ()
     """Ids of which any ends a row."""
+    controller: Controller = _CONSTANT
+    """How many guesses a round has. An adaptive one looks at all rows: then answers depend on each other's acceptance,
+    except under the coupled and the greedy rule. Their law never does."""
+    costs: Costs | None = None
+    """That the controller weighs; by default estimated, as `generate` does."""
     refill: int | None = None
     """Rows that have ended before their slots are filled; by default an eighth of the batch. Reading prompts costs a
     pass whether one or several are due, and while several are waited for their slots are idle."""
@@ -95,6 +102,8 @@ class BatchGenerator:
             config=self.config,
             seed=self.seed,
             eos_tokens=self.eos_tokens,
+            controller=self.controller,
+            costs=self.costs,
         )
         source = iter(requests)
         waiting: deque[Request] = deque()

@@ -14,8 +14,9 @@ from .._typing import Array, PyTree
 from ..drafters import Drafter
 from ..generate import init
 from ..lm import LanguageModel
-from ..round import step
+from ..loop import controlled
 from ..state import FinishReason, GenerateConfig, GenerateState, Generation
+from ..verify import RULES
 from .prompts import UNFOLDED, Prompts, bucket, pack
 
 Axes = tuple[int | None, ...]
@@ -121,8 +122,14 @@ def insert(
     return tree.unflatten(lax.fori_loop(0, count, put, old))
 
 
-@partial(jax.jit, static_argnames=("target", "drafter", "config"), donate_argnames="state")
-def decode(target, target_params, drafter, drafter_params, state, wanted, rounds, config) -> GenerateState:
+@partial(
+    jax.jit,
+    static_argnames=("target", "drafter", "controller", "config"),
+    donate_argnames=("state", "control"),
+)
+def decode(
+    target, target_params, drafter, drafter_params, controller, costs, state, control, wanted, rounds, config
+) -> tuple[GenerateState, PyTree]:
     """Rounds until ``wanted`` more rows have ended, none is left, or there were as many as ``rounds``."""
 
     def running(state: GenerateState):
@@ -131,15 +138,16 @@ def decode(target, target_params, drafter, drafter_params, state, wanted, rounds
     before = running(state)
 
     def more(carry):
-        done, state = carry
+        done, state, _ = carry
         left = running(state)
         return (left > 0) & (before - left < wanted) & (done < rounds)
 
     def body(carry):
-        done, state = carry
-        return done + 1, step(target, target_params, drafter, drafter_params, state, config=config)[0]
+        done, state, control = carry
+        drafting = (target, target_params, drafter, drafter_params)
+        return done + 1, *controlled(RULES[config.rule], *drafting, controller, costs, state, control, config)
 
-    return lax.while_loop(more, body, (jnp.int32(0), state))[1]
+    return lax.while_loop(more, body, (jnp.int32(0), state, control))[1:]
 
 
 @partial(jax.jit, static_argnames=("config", "axes"))

@@ -4,11 +4,14 @@ from collections import deque
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._typing import PyTree
+from ..control import Controller, Costs, estimate
 from ..drafters import Drafter
 from ..lm import LanguageModel
+from ..loop import begin
 from ..state import FinishReason, GenerateConfig, Generation
 from . import programs
 from .prompts import bucket, pack, rows_at_once
@@ -29,12 +32,19 @@ class Slots:
         config: GenerateConfig,
         seed: int,
         eos_tokens: Sequence[int],
+        controller: Controller,
+        costs: Costs | None,
     ):
         self._models = (target, target_params, drafter, drafter_params)
         self._config, self._seed = config, seed
         self._eos = np.asarray(eos_tokens, np.int32)
         self._requests: list[Request | None] = [None] * batch
         self._built: set[int] = set()
+        if costs is None:
+            costs = estimate(target_params, drafter, drafter_params, batch, config.widths)
+        self._controller, self._costs = controller, costs.checked(config.widths)
+        # Rows that take the place of others go on with what was learned of those: the best guess there is.
+        self._control = jax.tree.map(jnp.copy, begin(controller, drafter, batch, config))  # to be donated
         self._state, self._axes = programs.blank(*self._models, self._eos, batch=batch, config=config)
 
     @property
@@ -88,8 +98,15 @@ class Slots:
 
     def decode(self, *, wanted: int, rounds: int) -> None:
         """Go on until ``wanted`` rows have ended, none runs, or so many rounds have passed."""
-        self._state = programs.decode(
-            *self._models, self._state, np.int32(wanted), np.int32(rounds), config=self._config
+        self._state, self._control = programs.decode(
+            *self._models,
+            self._controller,
+            self._costs,
+            self._state,
+            self._control,
+            np.int32(wanted),
+            np.int32(rounds),
+            config=self._config,
         )
 
     def ended(self) -> list[tuple[Request, Generation]]:

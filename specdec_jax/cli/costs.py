@@ -1,4 +1,4 @@
-"""Measured costs in the user's cache folder: ``specdec tune`` writes them, ``specdec bench`` finds them.
+"""Measured costs in the user's cache folder: ``specdec tune`` writes them, the other commands find them.
 
 A record holds for one pair of models, one batch and capacity, one kind of device, and the versions that it was measured
 with; anything else is another record.

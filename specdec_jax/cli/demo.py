@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ..batch import Answer, Request
+from ..batch import Answer, BatchGenerator, Request
+from ..control import adaptive
 from ..models import Tokenizer, load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -35,7 +36,7 @@ class Options:
     """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
     GGUF file or name)."""
     draft_length: int = _CONFIG.draft_length
-    """Most guesses in a round."""
+    """Most guesses in a round, which has as many as pay."""
     max_new_tokens: int = 96
     """Most new tokens of an answer."""
     temperature: float = 0.7
@@ -58,9 +59,12 @@ def main(args: Sequence[str]) -> int:
     console.print(f"Loading {options.target}", style="dim")
     target = load(options.target)
     config = dataclasses.replace(_CONFIG, draft_length=options.draft_length)
-    plain, drafted = (
-        generator(drafting.make(name, target), config, batch=1, seed=options.seed) for name in ("none", options.draft)
-    )
+
+    def ask_by(name: str) -> BatchGenerator:
+        made = drafting.make(name, target)
+        return generator(made, config, batch=1, seed=options.seed, controller=adaptive())
+
+    plain, drafted = ask_by("none"), ask_by(options.draft)
 
     def ask(which, temperature: float) -> list[Request]:
         sampling = SamplingParams(temperature=temperature)

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ..batch import Answer, BatchGenerator, Request
+from ..control import Controller
 from ..state import GenerateConfig
+from . import costs
 from .drafting import Drafting
 
 
@@ -21,9 +23,13 @@ def generator(
     *,
     batch: int,
     seed: int,
+    controller: Controller,
     compiling: Callable[[int], None] | None = None,
 ) -> BatchGenerator:
-    """A target and its drafter at work on a batch; ``compiling`` as the generator's own."""
+    """A target and its drafter at work on a batch, by costs that were measured here if there are any.
+
+    ``compiling`` is the generator's own.
+    """
     target = drafting.target
     return BatchGenerator(
         target.model,
@@ -34,6 +40,8 @@ def generator(
         batch=batch,
         seed=seed,
         eos_tokens=() if target.tokenizer is None else target.tokenizer.eos_ids,
+        controller=controller,
+        costs=costs.find(drafting, config, batch),
         compiling=compiling,
     )
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..batch import Host, JobError, WriteError, joined
+from ..control import CONTROLLERS, Controller
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -38,6 +39,10 @@ class Options:
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
     GGUF file or name)."""
+    controller: Literal["adaptive", "constant"] | None = None
+    """How many guesses a round has: as many as pay, by what was kept so far and by what specdec tune measured here, or
+    always --draft-length. By default adaptive, but constant for a job whose answers would depend on their neighbours:
+    one that is sampled by another rule than coupled."""
     chat: bool = False
     """Put each prompt into the target's chat template, as what the user says."""
     max_new_tokens: int = 256
@@ -80,6 +85,15 @@ class Options:
         given = [name for name in ("coordinator", "processes", "process") if getattr(self, name) is not None]
         if given and self.scope != "host":
             raise ValueError(f"got {given[0]}, but scope is {self.scope}; expected it with --scope host only")
+
+    @property
+    def chosen_controller(self) -> str:
+        """As told, or so that the answers of a job do not depend on when it was stopped."""
+        alike = self.config.rule in ("greedy", "coupled")
+        return self.controller or ("constant" if self.is_job and not alike else "adaptive")
+
+    def control(self) -> Controller:
+        return CONTROLLERS[self.chosen_controller]()
 
     @property
     def is_job(self) -> bool:

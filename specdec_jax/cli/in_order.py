@@ -46,6 +46,7 @@ def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors
             options.config,
             batch=min(options.batch, len(asked)),
             seed=options.seed,
+            controller=options.control(),
             compiling=progress.compiling,
         )
 

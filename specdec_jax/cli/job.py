@@ -48,7 +48,14 @@ def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors:
         progress = resume(to)
         left = (pair for pair in host.share(each_of_file(prompts)) if pair[0] not in progress.done)
         stretches = run_job(
-            generator(chosen, options.config, batch=options.batch, seed=options.seed, compiling=shown.compiling),
+            generator(
+                chosen,
+                options.config,
+                batch=options.batch,
+                seed=options.seed,
+                controller=options.control(),
+                compiling=shown.compiling,
+            ),
             (read(index, prompt) for index, prompt in left),
             lambda found: output.record(found, tokenizer, logprobs=options.logprobs),
             results,
@@ -80,6 +87,7 @@ def identity(options: Options, chosen: Drafting, prompts: Path) -> dict[str, Any
         "tokenizer": None if target.tokenizer is None else _of_tokenizer(target.tokenizer),
         "drafter": {"name": chosen.name, "params": fingerprint(chosen.params)},
         "config": dataclasses.asdict(options.config),
+        "controller": options.chosen_controller,
         "sampling": options.sampling._asdict(),
         **{name: getattr(options, name) for name in _SETTINGS},
     }

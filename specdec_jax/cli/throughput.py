@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ..batch import BatchGenerator, Request
 from ..bench import throughput
+from ..control import adaptive
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -92,7 +93,7 @@ def main(args: Sequence[str]) -> int:
 
     def of(draft: str, batch: int) -> BatchGenerator:
         made = drafting.make(draft, target)
-        ask = generator(made, options.config(), batch=batch, seed=options.seed)
+        ask = generator(made, options.config(), batch=batch, seed=options.seed, controller=adaptive())
         return dataclasses.replace(ask, eos_tokens=())
 
     errors.print(f"{options.count} answers of {sum(one.max_new_tokens for one in work)} tokens in all")

@@ -19,7 +19,7 @@ from .options import CONFIG, parse
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Measure costs once for a pair of models; specdec bench finds them and chooses draft lengths by them.
+    """Measure costs once for a pair of models; the other commands find them and choose draft lengths by them.
 
     They hold for a batch, capacity and verify widths: measure with those that you generate with.
     """

@@ -7,6 +7,7 @@ from specdec_jax.batch import Request
 from specdec_jax.bench import count_traces
 from specdec_jax.cli.drafting import Drafting
 from specdec_jax.cli.engine import generator, one_at_a_time
+from specdec_jax.control import constant
 from specdec_jax.models import load
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -21,6 +22,7 @@ def test_each_runs_alone_and_nothing_ahead(tiny):
         GenerateConfig(capacity=150, prefill_chunk=64),
         batch=1,
         seed=0,
+        controller=constant(),
         compiling=built.append,
     )
     asked = [Request(index, [4] * length, SamplingParams(temperature=0.0), 2) for index, length in enumerate([3, 100])]

@@ -66,9 +66,11 @@ def test_coupled_text_depends_on_the_seed_and_not_on_the_drafter(run):
     assert plain[0] != plain[1]  # every row has randomness of its own
 
 
-def test_the_batch_size_does_not_change_a_row(run, write_lines):
+@pytest.mark.parametrize("how", [("--controller", "constant"), ("--rule", "coupled")])
+def test_the_batch_size_does_not_change_a_row(how, run, write_lines):
     path = write_lines(*({"prompt": text, "id": text} for text in ("a", "b c d", "e f", "g h i j", "k")))
-    alone, together = (run("--prompt-file", path, "--batch", size)[1] for size in (1, 3))  # five in batches of three
+    # Five, one at a time and in batches of three.
+    alone, together = (run("--prompt-file", path, "--batch", size, *how)[1] for size in (1, 3))
     assert [line["id"] for line in together] == ["a", "b c d", "e f", "g h i j", "k"]
     assert [line["token_ids"] for line in alone] == [line["token_ids"] for line in together]
 
