@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
