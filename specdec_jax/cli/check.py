@@ -100,7 +100,7 @@ def main(args: Sequence[str]) -> int:
     )
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
-    ids = [request.token_ids for request in asked]
+    ids = [list(request.token_ids) for request in asked]
     dtype = str(jax.tree.leaves(target.params)[0].dtype)
 
     found, title = [], f"{options.target} with {made.name}, {dtype}, K = {options.draft_length}"

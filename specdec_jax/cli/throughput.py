@@ -36,13 +36,13 @@ class Options:
     """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
     draft: str = "ngram"
     """Who guesses, as in specdec generate."""
-    count: int = 48
+    count: int = 64
     """Requests of a run."""
     batches: tuple[int, ...] = (1, 4, 8, 16)
     """Batch sizes at which rows per second are measured, with and without the drafter."""
     versus: int = 8
     """Batch size at which refill is held against whole batches, without the drafter."""
-    mean: int = 48
+    mean: int = 64
     """Mean of the answers' lengths, in tokens."""
     capacity: int = _CONFIG.capacity
     """Most tokens a row may hold, prompt included."""

@@ -19,6 +19,6 @@ def test_a_machine_that_knows_of_no_others(monkeypatch):
 
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     monkeypatch.setattr(jax.distributed, "initialize", unknown)
-    with pytest.raises(JobError, match=r"cannot join the other hosts \(coordinator_address should .*or a coordinator"):
-        with joined():
-            pass
+    message = r"cannot join the other hosts \(coordinator_address should .*or a coordinator"
+    with pytest.raises(JobError, match=message), joined():
+        pass

@@ -13,7 +13,7 @@ from specdec_jax.testing import (
     sequence_p_value,
 )
 
-V, EACH, EOS = 4, 2500, (2,)
+V, EACH, EOS = 4, 1500, (2,)
 TARGET, PARAMS, DRAFT_PARAMS = markov_model(V), random_logits(7, V, V), random_logits(8, V, V)
 GROUPS = [([1], {}, 3), ([3, 0], {"temperature": 0.7, "top_k": 3}, 2)]
 

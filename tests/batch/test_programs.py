@@ -1,6 +1,8 @@
 """What XLA makes of the programs: a state that is updated where it lies."""
 
+import inspect
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,7 @@ BATCH, ROWS = 8, 2
 @cache
 def compiled(name: str):
     """A program for a small transformer that drafts for itself, and the state that it takes."""
-    shape = {"width": 16, "mlp_width": 16, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "head_size": 8}
+    shape: Any = {"width": 16, "mlp_width": 16, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "head_size": 8}
     llama = LlamaConfig(vocab_size=32, max_positions=1024, tied_head=True, **shape)
     model = model_from_config(llama, dtype=jnp.float32, layers="stacked")
     params = init_params(llama, jax.random.key(0), dtype=jnp.float32, layers="stacked")
@@ -29,10 +31,10 @@ def compiled(name: str):
     state, axes = programs.blank(*models, eos, batch=BATCH, config=config)
     leaves, tree = jax.tree.flatten(state)
     if name == "decode":
-        whole, static = partial(programs.decode.__wrapped__, *models), {"config": config}
+        whole, static = partial(inspect.unwrap(programs.decode), *models), {"config": config}
         values = (np.int32(1), np.int32(9))
     else:
-        whole, static = partial(programs.insert.__wrapped__, *models), {"config": config, "axes": axes}
+        whole, static = partial(inspect.unwrap(programs.insert), *models), {"config": config, "axes": axes}
         values = (pack([], ROWS, 64, 0), np.zeros(ROWS, np.int32), np.int32(ROWS), np.bool_(True), eos)
 
     def run(leaves, values):  # a state's own arrays, for a checked dataclass takes no others
@@ -45,10 +47,10 @@ def compiled(name: str):
 def test_the_state_is_updated_where_it_lies(name):
     program, state = compiled(name)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    memory = program.memory_analysis()
+    memory: Any = program.memory_analysis()
     assert memory.alias_size_in_bytes == size
     # Beside it lies, at most, a state of the rows that are read.
     extra = size * ROWS // BATCH if name == "insert" else 0
     assert memory.temp_size_in_bytes < 1.2 * extra + size // 4
     shape = ",".join(map(str, state.target_cache.k.shape))
-    assert not [line for line in program.as_text().splitlines() if f"[{shape}]" in line and " copy(" in line]
+    assert not [line for line in (program.as_text() or "").splitlines() if f"[{shape}]" in line and " copy(" in line]
