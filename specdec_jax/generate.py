@@ -6,6 +6,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
 from ._inputs import Inputs, prepare
@@ -14,6 +16,7 @@ from .drafters import Context, Drafter
 from .lm import LanguageModel, prefill
 from .round import step
 from .sampling import SamplingParams
+from .sharding import DATA, by_rows, check_rows
 from .state import FinishReason, GenerateConfig, GenerateState, Generation, Logprobs, Stats
 
 _SAMPLING = SamplingParams()
@@ -33,6 +36,7 @@ def generate(
     config: GenerateConfig = _CONFIG,
     max_new_tokens: ArrayLike | Sequence[int] | None = None,
     eos_tokens: ArrayLike | Sequence[int] = (),
+    mesh: Mesh | None = None,
 ) -> Generation:
     """Continue each prompt with tokens distributed exactly as ``target`` alone would draw them.
 
@@ -46,6 +50,8 @@ def generate(
         config: what is static.
         max_new_tokens: one number or one a row [B]; by default a row goes on until it is full.
         eos_tokens: ids [E] of which any ends a row.
+        mesh: devices to decode on, see `sharding.make_mesh`: rows are divided over its ``data`` axis, and the model
+            over ``tensor`` as its parameters lie. The tokens are those of one device.
 
     Compiled once for each target, drafter, config and shape of the prompts. Lengths, keys, sampling values, limits
     and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may be called
@@ -57,7 +63,10 @@ def generate(
             outside the vocabulary, sampling values out of range, or a drafter with another vocabulary.
     """
     inputs = prepare(target, drafter, prompts, prompt_lengths, key, sampling, config, max_new_tokens, eos_tokens)
-    return _generate(target, target_params, drafter, drafter_params, inputs, config)
+    if mesh is None:
+        return _generate(target, target_params, drafter, drafter_params, inputs, config)
+    check_rows(inputs.prompts.shape[0], mesh)
+    return _generate_on(mesh, target, target_params, drafter, drafter_params, inputs, config)
 
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config"))
@@ -71,6 +80,17 @@ def _generate(target, target_params, drafter, drafter_params, inputs: Inputs, co
         return step(target, target_params, drafter, drafter_params, state, config=config)[0]
 
     return lax.while_loop(running, body, state).generation(config.capacity)
+
+
+ROWS_OF_INPUTS = Inputs(P(DATA), P(DATA), P(DATA), P(DATA), P(DATA), eos_tokens=P())
+
+
+@partial(jax.jit, static_argnames=("mesh", "target", "drafter", "config"))
+def _generate_on(mesh, target, target_params, drafter, drafter_params, inputs: Inputs, config) -> Generation:
+    def run(target_params, drafter_params, inputs):
+        return _generate(target, target_params, drafter, drafter_params, inputs, config)
+
+    return by_rows(run, mesh, (P(), P(), ROWS_OF_INPUTS), P(DATA))(target_params, drafter_params, inputs)
 
 
 def init(
