@@ -18,6 +18,7 @@ COMMANDS = {
     "distill": "train a drafter for a target",
     "check": "check that a drafter changes nothing in what a model says",
     "throughput": "time many answers with slots that are refilled, and in whole batches",
+    "plan": "compile for a TPU slice without one, and say what fits and how fast it could be",
     "bench": "time plain and speculative decoding beside transformers on the same weights",
 }
 
