@@ -47,16 +47,93 @@ def step_by(
     config: GenerateConfig,
     draft_length: Int[Array, "*b"] | int | None = None,
 ) -> tuple[GenerateState, Round]:
-    """`step` by a rule that need not have a name; guesses are drawn as the config's rule asks for."""
-    proposal, state = propose(drafter, drafter_params, state, config=config, draft_length=draft_length)
+    """`step` by a rule that need not have a name."""
+    proposal, state = propose(rule, drafter, drafter_params, state, config=config, draft_length=draft_length)
 
     def verify(width: int, state: GenerateState) -> tuple[GenerateState, Round]:
-        q = None if proposal.q is None else proposal.q[:, : width - 1]
-        cut = Proposal(proposal.tokens[:, : width - 1], q, proposal.length)
-        state, info, _ = judge(target, target_params, drafter, drafter_params, state, cut, rule=rule)
-        return state, dataclasses.replace(info, guesses=proposal.tokens)
+        return judge(rule, target, target_params, drafter, drafter_params, state, proposal, width)[:2]
 
-    return _wide_enough((1,) if drafter is None else config.widths, verify, state, proposal)
+    return _wide_enough(widths_of(drafter, config), verify, state, proposal)
+
+
+def widths_of(drafter: Drafter | None, config: GenerateConfig) -> tuple[int, ...]:
+    """The verify widths that a round may have: plain decoding scores one token."""
+    return (1,) if drafter is None else config.widths
+
+
+class Evidence(NamedTuple):
+    """What a verdict rests on: the arguments of the rule, and what it said. Dead code to the compiler where unused."""
+
+    keys: RoundKeys
+    proposal: Proposal
+    p: Float[Array, "B T V"]
+    """T is the width of the pass, one more than the guesses in it."""
+    verdict: Verdict
+
+
+def propose(
+    rule: Rule,
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    state: GenerateState,
+    *,
+    config: GenerateConfig,
+    draft_length: Int[Array, "*b"] | int | None = None,
+) -> tuple[Proposal, GenerateState]:
+    """The first half of a round: the drafter's guesses, and the state with what it keeps of having made them."""
+    if drafter is None:
+        zero = jnp.zeros_like(state.lengths)
+        return Proposal(zero[:, None][:, :0], None, zero), state
+    running = state.finish_reason == FinishReason.RUNNING
+    draw = partial(rule.draw, RoundKeys(state.keys, state.lengths))
+    K = config.draft_length
+    limit = jnp.asarray(K if draft_length is None else draft_length, jnp.int32)
+    limit = jnp.where(running, jnp.clip(limit, 0, K), 0)
+    memory = state.target_cache if drafter.shares_cache else state.drafter_state
+    proposal, memory = drafter.propose(drafter_params, memory, _context(state), K, limit, draw)
+    if drafter.shares_cache:
+        return proposal, dataclasses.replace(state, target_cache=memory)
+    return proposal, dataclasses.replace(state, drafter_state=memory)
+
+
+def judge(
+    rule: Rule,
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter | None,
+    drafter_params: PyTree,
+    state: GenerateState,
+    proposal: Proposal,
+    width: int,
+) -> tuple[GenerateState, Round, Evidence]:
+    """The second half of a round: the target scores the guesses, the rule judges them, and its verdict is committed.
+
+    A pass scores ``width`` tokens of a row: the last committed one, which the target's cache misses, and guesses.
+    """
+    running = state.finish_reason == FinishReason.RUNNING
+    keys = RoundKeys(state.keys, state.lengths)
+    guesses = proposal.tokens[:, : width - 1]
+    q = None if proposal.q is None else proposal.q[:, : width - 1]
+    last = jnp.take_along_axis(state.tokens, state.lengths[:, None] - 1, axis=1)
+    fed = jnp.concatenate([last, guesses], axis=1)
+    logits, hidden, cache = target.apply(target_params, fed, state.target_cache, state.lengths - 1)
+    if logits.shape != (*fed.shape, target.vocab_size):
+        raise ValueError(
+            f"the target's apply gave logits of shape {logits.shape}; expected {(*fed.shape, target.vocab_size)}, for "
+            f"every token fed one score a token of its vocab_size, {target.vocab_size}"
+        )
+    logits, first_broken = _sound(logits)
+    p = probabilities(logits, state.sampling)
+    # A guess after a broken distribution is not proposed. Its predecessors broke it, not its own value: still exact.
+    sound = Proposal(guesses, q, jnp.minimum(proposal.length, first_broken))
+    verdict = rule.verify(keys, sound, p)
+
+    state = dataclasses.replace(state, target_cache=cache)
+    state, info = _commit(state, running, proposal, verdict, first_broken, logits, p)
+    if drafter is not None:
+        drafter_state = drafter.commit(drafter_params, state.drafter_state, _context(state), hidden)
+        state = dataclasses.replace(state, drafter_state=drafter_state)
+    return state, info, Evidence(keys, sound, p, verdict)
 
 
 def _wide_enough(
@@ -78,79 +155,6 @@ def _wide_enough(
         due = (narrower < needed) & (needed <= width)
         carry = lax.fori_loop(0, due.astype(jnp.int32), lambda _, carry, width=width: verify(width, carry[0]), carry)
     return carry
-
-
-class Evidence(NamedTuple):
-    """What a verdict rests on: the arguments of the rule, and what it said. Dead code to the compiler where unused."""
-
-    keys: RoundKeys
-    proposal: Proposal
-    p: Float[Array, "B T V"]
-    """T is the places of the proposal and one more."""
-    verdict: Verdict
-
-
-def propose(
-    drafter: Drafter | None,
-    drafter_params: PyTree,
-    state: GenerateState,
-    *,
-    config: GenerateConfig,
-    draft_length: Int[Array, "*b"] | int | None = None,
-) -> tuple[Proposal, GenerateState]:
-    """The first half of a round: the drafter's guesses, and the state with what it keeps of having made them."""
-    batch = state.tokens.shape[0]
-    running = state.finish_reason == FinishReason.RUNNING
-    draw = partial(RULES[config.rule].draw, RoundKeys(state.keys, state.lengths))
-
-    cache, drafter_state = state.target_cache, state.drafter_state
-    if drafter is None:
-        proposal = Proposal(jnp.zeros((batch, 0), jnp.int32), None, jnp.zeros((batch,), jnp.int32))
-    else:
-        K = config.draft_length
-        limit = jnp.asarray(K if draft_length is None else draft_length, jnp.int32)
-        limit = jnp.where(running, jnp.clip(limit, 0, K), 0)
-        memory = cache if drafter.shares_cache else drafter_state
-        proposal, memory = drafter.propose(drafter_params, memory, _context(state), K, limit, draw)
-        cache, drafter_state = (memory, drafter_state) if drafter.shares_cache else (cache, memory)
-    return proposal, dataclasses.replace(state, target_cache=cache, drafter_state=drafter_state)
-
-
-def judge(
-    target: LanguageModel,
-    target_params: PyTree,
-    drafter: Drafter | None,
-    drafter_params: PyTree,
-    state: GenerateState,
-    proposal: Proposal,
-    *,
-    rule: Rule,
-) -> tuple[GenerateState, Round, Evidence]:
-    """The second half of a round: the target scores the guesses, the rule judges them, and its verdict is committed."""
-    running = state.finish_reason == FinishReason.RUNNING
-    keys = RoundKeys(state.keys, state.lengths)
-
-    # The target scores the last committed token, which its cache misses, and all guesses in one pass.
-    last = jnp.take_along_axis(state.tokens, state.lengths[:, None] - 1, axis=1)
-    fed = jnp.concatenate([last, proposal.tokens], axis=1)
-    logits, hidden, cache = target.apply(target_params, fed, state.target_cache, state.lengths - 1)
-    if logits.shape != (*fed.shape, target.vocab_size):
-        raise ValueError(
-            f"the target's apply gave logits of shape {logits.shape}; expected {(*fed.shape, target.vocab_size)}, for "
-            f"every token fed one score a token of its vocab_size, {target.vocab_size}"
-        )
-    logits, first_broken = _sound(logits)
-    p = probabilities(logits, state.sampling)
-    # A guess after a broken distribution is not proposed. Its predecessors broke it, not its own value: still exact.
-    sound = proposal._replace(length=jnp.minimum(proposal.length, first_broken))
-    verdict = rule.verify(keys, sound, p)
-
-    state = dataclasses.replace(state, target_cache=cache)
-    state, info = _commit(state, running, proposal, verdict, first_broken, logits, p)
-    if drafter is not None:
-        drafter_state = drafter.commit(drafter_params, state.drafter_state, _context(state), hidden)
-        state = dataclasses.replace(state, drafter_state=drafter_state)
-    return state, info, Evidence(keys, sound, p, verdict)
 
 
 def _context(state: GenerateState) -> Context:
@@ -181,8 +185,9 @@ def _commit(
 ) -> tuple[GenerateState, Round]:
     """Emit the kept guesses and the next token, up to an end token, a limit, or a distribution that is broken."""
     accepted = verdict.num_accepted
-    place = jnp.arange(p.shape[1], dtype=jnp.int32)[None, :]
-    guesses = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
+    width = p.shape[1]
+    place = jnp.arange(width, dtype=jnp.int32)[None, :]
+    guesses = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))[:, :width]
     block = jnp.where(place == accepted[:, None], verdict.next_token[:, None], guesses)
 
     is_broken = accepted == first_broken  # then there is no next token
@@ -199,7 +204,7 @@ def _commit(
     reason = jnp.where(running, reason, state.finish_reason).astype(jnp.int32)
 
     kept = jnp.where(running, jnp.minimum(accepted, count), 0)
-    guess_place = jnp.arange(state.stats.drafted_at.shape[1], dtype=jnp.int32)[None, :]
+    guess_place = jnp.arange(proposal.tokens.shape[1], dtype=jnp.int32)[None, :]
     drafted_at = running[:, None] & (guess_place < proposal.length[:, None])
     accepted_at = drafted_at & (guess_place < kept[:, None])
 

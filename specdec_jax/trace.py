@@ -16,10 +16,11 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from ._typing import Array, Float, Int, PyTree
+from .control import Controller, Costs, Outcome, adaptive, estimate
 from .drafters import Drafter
 from .generate import init
 from .lm import LanguageModel
-from .round import Evidence, judge, propose
+from .round import Evidence, judge, propose, widths_of
 from .sampling import SamplingParams
 from .state import FinishReason, GenerateConfig, Round, Stats
 from .verify import RULES, block, token
@@ -32,6 +33,7 @@ SAMPLED = {"token": token, "block": block}
 
 _SAMPLING = SamplingParams()
 _CONFIG = GenerateConfig()
+_ADAPTIVE = adaptive()
 
 
 class Choice(NamedTuple):
@@ -112,6 +114,8 @@ def record(
     config: GenerateConfig = _CONFIG,
     max_new_tokens: ArrayLike | Sequence[int] | None = None,
     eos_tokens: ArrayLike | Sequence[int] = (),
+    controller: Controller = _ADAPTIVE,
+    costs: Costs | None = None,
     num_likeliest: int = 4,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Moment]:
@@ -136,16 +140,24 @@ def record(
         eos_tokens=eos_tokens,
     )
 
+    batch, widths = state.lengths.shape[0], widths_of(drafter, config)
+    if costs is None:
+        costs = estimate(target_params, drafter, drafter_params, batch, config.widths)
+    costs = costs.checked(config.widths)
+    control = controller.init(batch, config.draft_length)
+    update = jax.jit(controller.update)
+
     def draft(state):
-        return _draft(drafter, drafter_params, state, config)
+        return _draft(drafter, drafter_params, state, config, controller, costs, control)
 
-    def verify(state, proposal):
-        return _judge(target, target_params, drafter, drafter_params, state, proposal, config)
+    def verify(state, proposal, width):
+        return _judge(target, target_params, drafter, drafter_params, state, proposal, config, width)
 
-    # Both programs write in the state that they are given. A round on a copy is thrown away: it compiles them, and the
+    # Programs write in the state that they are given. Rounds on a copy are thrown away: they compile them, and the
     # first time around is slow.
-    proposal, spare = draft(jax.tree.map(jnp.copy, state))
-    jax.block_until_ready(verify(spare, proposal))
+    proposal, _, spare = draft(jax.tree.map(jnp.copy, state))
+    for width in widths:
+        spare, _, _ = jax.block_until_ready(verify(spare, proposal, width))
 
     def timed(program, *args):
         started = clock()
@@ -153,12 +165,14 @@ def record(
         return result, clock() - started
 
     def moments() -> Iterator[Moment]:
-        nonlocal state
+        nonlocal state, control
         running = np.asarray(state.finish_reason) == FinishReason.RUNNING
         while running.any():
-            (proposal, state), draft_seconds = timed(draft, state)
-            judged, verify_seconds = timed(verify, state, proposal)
-            state, info, evidence = judged
+            (proposal, limit, state), draft_seconds = timed(draft, state)
+            width = next(width for width in widths if width > int(proposal.length.max()))
+            (state, info, evidence), verify_seconds = timed(verify, state, proposal, width)
+            runs = state.finish_reason == FinishReason.RUNNING
+            control = update(control, Outcome(limit, info.num_drafted, info.num_accepted, runs))
             seen = jax.device_get(_look(config.rule, num_likeliest, info, evidence))
             yield Moment(
                 tuple(_round(seen, row) if running[row] else None for row in range(len(running))),
@@ -196,18 +210,21 @@ def first_round(
         sampling=sampling,
         config=config,
     )
-    proposal, state = propose(drafter, drafter_params, state, config=config)
-    return judge(target, target_params, drafter, drafter_params, state, proposal, rule=RULES[config.rule])[2]
+    rule, width = RULES[config.rule], widths_of(drafter, config)[-1]
+    proposal, state = propose(rule, drafter, drafter_params, state, config=config)
+    return judge(rule, target, target_params, drafter, drafter_params, state, proposal, width)[2]
 
 
-@partial(jax.jit, static_argnames=("drafter", "config"), donate_argnames="state")
-def _draft(drafter, drafter_params, state, config):
-    return propose(drafter, drafter_params, state, config=config)
+@partial(jax.jit, static_argnames=("drafter", "config", "controller"), donate_argnames="state")
+def _draft(drafter, drafter_params, state, config, controller, costs, control):
+    limit = controller.choose(costs, control, state.finish_reason == FinishReason.RUNNING, config.widths)
+    proposal, state = propose(RULES[config.rule], drafter, drafter_params, state, config=config, draft_length=limit)
+    return proposal, limit, state
 
 
-@partial(jax.jit, static_argnames=("target", "drafter", "config"), donate_argnames="state")
-def _judge(target, target_params, drafter, drafter_params, state, proposal, config):
-    return judge(target, target_params, drafter, drafter_params, state, proposal, rule=RULES[config.rule])
+@partial(jax.jit, static_argnames=("target", "drafter", "config", "width"), donate_argnames="state")
+def _judge(target, target_params, drafter, drafter_params, state, proposal, config, width):
+    return judge(RULES[config.rule], target, target_params, drafter, drafter_params, state, proposal, width)
 
 
 class _Seen(NamedTuple):

@@ -59,6 +59,7 @@ def main(folder: Path, shapes: list[list[int]]) -> None:
             sampling=SAMPLING,
             config=CONFIG,
             max_new_tokens=np.arange(B) + 8,
+            controller=sd.constant(),
             mesh=mesh,
         )
 

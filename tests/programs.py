@@ -69,6 +69,6 @@ def quick_record(patch: pytest.MonkeyPatch) -> None:
 @cache
 def _quickly(function):
     names = inspect.signature(function).parameters
-    static = [name for name in ("target", "drafter", "config", "rule", "n") if name in names]
+    static = [name for name in ("target", "drafter", "config", "controller", "rule", "n", "width") if name in names]
     donated = "state" if "state" in names else ()
     return jax.jit(function, static_argnames=static, donate_argnames=donated, compiler_options=QUICK)

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import KEYS, MIXED, NONE, PARAMS, PROMPT_LENGTHS, PROMPTS, TARGET, V, config, guesser, run
+from toys import CONSTANT, KEYS, MIXED, NONE, PARAMS, PROMPT_LENGTHS, PROMPTS, TARGET, K, V, config, guesser, run
 
 from specdec_jax import SamplingParams, init, step
+from specdec_jax.control import Costs, adaptive
 from specdec_jax.testing import history_logits, reference
 from specdec_jax.trace import record
 from specdec_jax.viz import trace_page
@@ -20,7 +21,8 @@ REFERENCES = {"token": reference.token_rule, "block": reference.block_rule}
 
 
 def recorded(rule, guesser, sampling=MIXED, **more):
-    arguments = {"key": KEYS, "sampling": sampling, "config": config(rule), "max_new_tokens": LIMIT} | more
+    arguments = {"key": KEYS, "sampling": sampling, "config": config(rule), "max_new_tokens": LIMIT}
+    arguments |= {"controller": CONSTANT} | more
     return record(TARGET, PARAMS, guesser.drafter, guesser.weak, PROMPTS, PROMPT_LENGTHS, **arguments)
 
 
@@ -38,6 +40,17 @@ def test_the_rounds_of_a_batch_hold_what_generate_gives(rule, name):
     assert [int(reason) for reason in moments[-1].finish_reasons] == wanted.reasons
     for found, made in zip(*map(jax.tree.leaves, (moments[-1].stats, wanted.raw.stats)), strict=True):
         np.testing.assert_array_equal(found, made)
+
+
+def test_the_draft_length_is_chosen_as_generate_chooses_it():
+    costs = Costs(0.3, [1.0, 1.8]).checked((1, K + 1))  # at which it first does without guesses, then tries one
+    choice = {"controller": adaptive(), "costs": costs}
+    moments = list(recorded("block", guesser("draft_model"), **choice))
+    wanted = run("block", guesser("draft_model"), limit=LIMIT, **choice)
+    for row, tokens in enumerate(wanted.rows):
+        records = filter(None, (moment.rows[row] for moment in moments))
+        assert list(itertools.chain.from_iterable(one.tokens for one in records)) == tokens
+    assert {len(found.guesses) for moment in moments for found in filter(None, moment.rows)} == {0, 1}
 
 
 @pytest.mark.parametrize("rule", REFERENCES)

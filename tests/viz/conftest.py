@@ -12,6 +12,7 @@ from hostile import PROMPT, TOKENS, K
 from programs import quick_record
 
 from specdec_jax import GenerateConfig, draft_model
+from specdec_jax.control import constant
 from specdec_jax.testing import history_model, random_logits
 from specdec_jax.trace import Moment, record
 
@@ -88,5 +89,6 @@ def moments() -> list[Moment]:
             key=jax.random.key(3),
             config=GenerateConfig(capacity=80, draft_length=K, rule="block"),
             max_new_tokens=60,
+            controller=constant(),
         )
         return list(rounds)
