@@ -6,7 +6,14 @@ from .errors import LoadError
 from .feature_head_files import LoadedHead, find_head, head_for, load_head, save_head
 from .gemma3 import Gemma3Config
 from .gpt2 import GPT2Config
-from .language_model import TextModel, init_params, model_from_config, text_model_from_config
+from .language_model import (
+    TextModel,
+    init_params,
+    model_from_config,
+    param_shapes,
+    param_shardings,
+    text_model_from_config,
+)
 from .llama import LlamaConfig
 from .load import Loaded, config_from_json, load
 from .names import NAMES, Place, resolve
@@ -45,6 +52,8 @@ __all__ = [
     "model_from_config",
     "narrowed",
     "pair",
+    "param_shapes",
+    "param_shardings",
     "resolve",
     "save",
     "save_checkpoint",

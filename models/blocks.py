@@ -1,6 +1,7 @@
 """What layers are built of: attention, feed-forward layers, and the two ways to put norms around them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from specdec_jax._typing import Array, Float
+from specdec_jax.sharding import GROUPS, INNER
 
 from . import rope
 from .layers import Linear
@@ -49,8 +51,9 @@ class Attention(nnx.Module):
         """``scale`` multiplies scores, by default ``H ** -0.5``; the norms act on each head, before it is turned."""
         G, H, R = kv_heads, head_size, heads // kv_heads
         # A group's R queries, its key and its value lie together, so that splitting by G splits all of them.
-        self.qkv = Linear(width, (G, R + 2, H), bias=qkv_bias, stack=stack, dtype=dtype, rngs=rngs)
-        self.out = Linear(heads * H, (width,), bias=out_bias, stack=stack, dtype=dtype, rngs=rngs)
+        product = partial(Linear, stack=stack, dtype=dtype, rngs=rngs)
+        self.qkv = product(width, (G, R + 2, H), axes=(GROUPS, None, None, None), bias=qkv_bias)
+        self.out = product(heads * H, (width,), axes=(None, GROUPS), bias=out_bias)
         self.q_norm = q_norm
         self.k_norm = k_norm
         self.scale = H**-0.5 if scale is None else scale
@@ -82,8 +85,9 @@ class GatedMLP(nnx.Module):
         dtype: jnp.dtype,
         rngs: nnx.Rngs,
     ):
-        self.gate_up = Linear(width, (2, inner), bias=bias, stack=stack, dtype=dtype, rngs=rngs)
-        self.down = Linear(inner, (width,), bias=bias, stack=stack, dtype=dtype, rngs=rngs)
+        product = partial(Linear, bias=bias, stack=stack, dtype=dtype, rngs=rngs)
+        self.gate_up = product(width, (2, inner), axes=(None, INNER, None))
+        self.down = product(inner, (width,), axes=(None, INNER))
         self.activation = activation
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
@@ -104,8 +108,9 @@ class MLP(nnx.Module):
         dtype: jnp.dtype,
         rngs: nnx.Rngs,
     ):
-        self.up = Linear(width, (inner,), bias=True, stack=stack, dtype=dtype, rngs=rngs)
-        self.down = Linear(inner, (width,), bias=True, stack=stack, dtype=dtype, rngs=rngs)
+        product = partial(Linear, bias=True, stack=stack, dtype=dtype, rngs=rngs)
+        self.up = product(width, (inner,), axes=(INNER, None))
+        self.down = product(inner, (width,), axes=(None, INNER))
         self.activation = activation
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:

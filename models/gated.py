@@ -8,7 +8,7 @@ from .blocks import Attention, GatedMLP, PreNormLayer
 from .config import RotaryConfig
 from .decoder import Decoder, Kind
 from .family import Build
-from .layers import Embedding, Linear, RMSNorm
+from .layers import Embedding, RMSNorm, head
 from .leaves import Heads, Spec, around, gated_layer, head_norms, pre_norms
 from .stack import make_layers
 
@@ -59,7 +59,7 @@ def gated_decoder(config: RotaryConfig, build: Build, kinds: Sequence[Kind], **o
         layers=make_layers(lambda stack: gated_block(config, build, stack, **options), config.num_layers, build.layers),
         kinds=kinds,
         norm=RMSNorm(config.width, eps=config.norm_eps, dtype=dtype),
-        head=None if config.tied_head else Linear(config.width, (config.vocab_size,), dtype=dtype, rngs=rngs),
+        head=None if config.tied_head else head(config.width, config.vocab_size, dtype=dtype, rngs=rngs),
     )
 
 

@@ -16,7 +16,7 @@ from .gated import heads_of
 from .gguf_file import GGUFFile
 from .gguf_weights import AS_IT_IS, LAYER, Mend, Metadata
 from .gguf_weights import tensors_from_gguf as renamed_tensors
-from .layers import Embedding, Linear, OffsetRMSNorm
+from .layers import Embedding, OffsetRMSNorm, head
 from .leaves import Spec, around, gated_layer, head_norms, same
 from .rope import Rope
 from .stack import make_layers
@@ -117,7 +117,7 @@ def build(config: Gemma3Config, build: Build) -> Decoder:
         layers=make_layers(layer, config.num_layers, build.layers),
         kinds=[near if has else wide for has in config.windowed or (False,) * config.num_layers],
         norm=OffsetRMSNorm(D, eps=config.norm_eps, dtype=dtype),
-        head=None if config.tied_head else Linear(D, (config.vocab_size,), dtype=dtype, rngs=rngs),
+        head=None if config.tied_head else head(D, config.vocab_size, dtype=dtype, rngs=rngs),
     )
 
 

@@ -13,7 +13,7 @@ from .family import Build, Family
 from .gguf_file import GGUFFile
 from .gguf_weights import Metadata
 from .gguf_weights import tensors_from_gguf as renamed_tensors
-from .layers import LayerNorm, Linear, PositionedEmbedding
+from .layers import LayerNorm, PositionedEmbedding, head
 from .leaves import Heads, Leaf, Spec, joined, same, transposed
 from .stack import make_layers
 from .weights import Tensors, renamed
@@ -95,7 +95,7 @@ def build(config: GPT2Config, build: Build) -> Decoder:
         layers=make_layers(layer, config.num_layers, build.layers),
         kinds=[Kind()] * config.num_layers,
         norm=LayerNorm(D, eps=config.norm_eps, dtype=dtype),
-        head=None if config.tied_head else Linear(D, (config.vocab_size,), dtype=dtype, rngs=rngs),
+        head=None if config.tied_head else head(D, config.vocab_size, dtype=dtype, rngs=rngs),
     )
 
 

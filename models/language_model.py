@@ -7,11 +7,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import Array, Float, Int, PRNGKeyArray, PyTree
 from specdec_jax.cache import KVCache, init_cache
 from specdec_jax.lm import LanguageModel
+from specdec_jax.sharding import shardings
 
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -100,6 +102,26 @@ def init_params(
     """Random parameters for `model_from_config`: nested dicts of arrays. The key is consumed."""
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
     return nnx.to_pure_dict(nnx.state(_build(config, dtype, resolve(layers), nnx.Rngs(params=key))))
+
+
+def param_shapes(config: DecoderConfig, *, dtype: DTypeLike | None = None, layers: Layout = "auto") -> PyTree:
+    """The parameters' shapes and dtypes, for which nothing is computed."""
+    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    state = nnx.state(_abstract(config, dtype, resolve(layers)))
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(state))
+
+
+def param_shardings(config: DecoderConfig, mesh: Mesh, *, layers: Layout = "auto", whole: bool = False) -> PyTree:
+    """Where each parameter lies: cut over the mesh's ``tensor`` devices, or ``whole`` on each of them.
+
+    Whole is for a drafter so small that its all-reduces would take longer than reading its weights.
+    """
+    shapes = param_shapes(config, layers=layers)
+    if whole:
+        return jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec()), shapes)
+    state = nnx.state(_abstract(config, default_dtype(), resolve(layers)))
+    axes = nnx.to_pure_dict(state, lambda leaf: leaf.get_metadata().get("axes", PartitionSpec()))
+    return shardings(shapes, mesh, axes)
 
 
 def _build(config: DecoderConfig, dtype: jnp.dtype, layers: Layout, rngs: nnx.Rngs) -> Decoder:

@@ -1,6 +1,7 @@
 """Parts that every family is made of: products with weights, norms and embeddings.
 
 Each takes ``stack``: leading sizes in front of every parameter, so that one module can hold a whole stack of layers.
+A parameter of which a device may hold a part carries the names of its axes, see `specdec_jax.sharding`.
 """
 
 from collections.abc import Sequence
@@ -9,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 from specdec_jax._typing import Array, Float, Int
+from specdec_jax.sharding import VOCAB
 
 _INITIAL_SCALE = 0.02  # standard deviation of fresh weights
 
@@ -33,27 +36,34 @@ def linear(x: Float[Array, "B T I"], weight: Float[Array, "*out I"]) -> Float[Ar
 
 
 class Linear(nnx.Module):
-    """A product with a weight ``[*out, in]`` and, if asked for, a bias ``[*out]``."""
+    """A product with a weight ``[*out, in]`` and, if asked for, a bias ``[*out]``; ``axes`` are the weight's."""
 
     def __init__(
         self,
         in_size: int,
         out: Sequence[int],
         *,
+        axes: Sequence[str | None] = (),
         bias: bool = False,
         stack: tuple[int, ...] = (),
         dtype: jnp.dtype,
         rngs: nnx.Rngs,
     ):
         shape = (*stack, *out, in_size)
-        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), shape, dtype))
-        self.bias = nnx.Param(jnp.zeros(shape[:-1], dtype)) if bias else None
+        names = P(*(None,) * len(stack), *axes)
+        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), shape, dtype), axes=names)
+        self.bias = nnx.Param(jnp.zeros(shape[:-1], dtype), axes=P(*names[:-1])) if bias else None
 
     def __call__(self, x: Float[Array, "B T I"]) -> Float[Array, "B T *out"]:
         y = linear(x, self.weight[...])
         if self.bias is None:
             return y
         return y + self.bias[...][None, None]
+
+
+def head(width: int, vocab_size: int, *, dtype: jnp.dtype, rngs: nnx.Rngs) -> Linear:
+    """From states to logits, with a weight of its own."""
+    return Linear(width, (vocab_size,), axes=(VOCAB, None), dtype=dtype, rngs=rngs)
 
 
 def _over_rows(weight: Float[Array, "D"], x: Float[Array, "*rows D"]) -> Float[Array, "*ones D"]:
@@ -107,7 +117,8 @@ class Embedding(nnx.Module):
     """A row of ``weight [V, D]`` for each token, times ``scale``; a tied head uses the weight without it."""
 
     def __init__(self, vocab_size: int, width: int, *, scale: float | None = None, dtype: jnp.dtype, rngs: nnx.Rngs):
-        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype))
+        weight = _INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype)
+        self.weight = nnx.Param(weight, axes=P(VOCAB, None))
         self.scale = scale
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Float[Array, "B T D"]:
@@ -120,7 +131,8 @@ class PositionedEmbedding(nnx.Module):
     """A row of ``weight [V, D]`` for each token plus a row of ``positions [P, D]`` for its place."""
 
     def __init__(self, vocab_size: int, max_positions: int, width: int, *, dtype: jnp.dtype, rngs: nnx.Rngs):
-        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype))
+        weight = _INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype)
+        self.weight = nnx.Param(weight, axes=P(VOCAB, None))
         self.positions = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (max_positions, width), dtype))
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Float[Array, "B T D"]:

@@ -5,6 +5,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
 from ._inputs import Inputs, prepare
@@ -14,6 +17,7 @@ from .drafters import Context, Drafter
 from .lm import LanguageModel, prefill
 from .loop import decode
 from .sampling import SamplingParams
+from .sharding import DATA, by_rows, check_rows
 from .state import FinishReason, GenerateConfig, GenerateState, Generation, Logprobs, Stats
 from .verify import RULES
 
@@ -37,6 +41,7 @@ def generate(
     eos_tokens: ArrayLike | Sequence[int] = (),
     controller: Controller = _ADAPTIVE,
     costs: Costs | None = None,
+    mesh: Mesh | None = None,
 ) -> Generation:
     """Continue each prompt with tokens distributed exactly as ``target`` alone would draw them.
 
@@ -54,6 +59,8 @@ def generate(
             so far, in all rows, against costs; with `constant` a row's tokens depend on no other row.
         costs: of a draft step and of a verify pass of each of ``config.widths``, see `bench.measure_costs`; by default
             they are estimated from the sizes of the parameters.
+        mesh: devices to decode on, see `sharding.make_mesh`: rows are divided over its ``data`` axis, and the model
+            over ``tensor`` as its parameters lie. The tokens are those of one device.
 
     Compiled once for each target, drafter, controller, config and shape of the prompts. Lengths, keys, sampling values,
     limits, costs and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may
@@ -69,6 +76,10 @@ def generate(
         costs = estimate(target_params, drafter, drafter_params, inputs.prompts.shape[0], config.widths)
     costs = costs.checked(config.widths)
     return _generate(target, target_params, drafter, drafter_params, inputs, config, controller, costs)
+    if mesh is None:
+        return _generate(target, target_params, drafter, drafter_params, inputs, config)
+    check_rows(inputs.prompts.shape[0], mesh)
+    return _generate_on(mesh, target, target_params, drafter, drafter_params, inputs, config)
 
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config", "controller"))
@@ -79,6 +90,17 @@ def _generate(
     rule = RULES[config.rule]
     state = decode(rule, target, target_params, drafter, drafter_params, controller, costs, state, config)
     return state.generation(config.capacity)
+
+
+ROWS_OF_INPUTS = Inputs(P(DATA), P(DATA), P(DATA), P(DATA), P(DATA), eos_tokens=P())
+
+
+@partial(jax.jit, static_argnames=("mesh", "target", "drafter", "config"))
+def _generate_on(mesh, target, target_params, drafter, drafter_params, inputs: Inputs, config) -> Generation:
+    def run(target_params, drafter_params, inputs):
+        return _generate(target, target_params, drafter, drafter_params, inputs, config)
+
+    return by_rows(run, mesh, (P(), P(), ROWS_OF_INPUTS), P(DATA))(target_params, drafter_params, inputs)
 
 
 def init(

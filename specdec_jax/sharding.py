@@ -1,0 +1,109 @@
+"""Where arrays lie on a mesh of devices.
+
+A mesh has up to three axes. Over ``data`` lie the rows of a batch: each device has rows of its own and decodes them
+without a word to the others. Over ``tensor`` lie a model's own axes: heads, feed-forward layers and the vocabulary.
+Over ``fsdp`` lies, in training, what is left of every array.
+
+A model says what the axes of its parameters are by names, as a PartitionSpec of `RULES`' keys; everything else follows
+from these names, the shapes and the mesh.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ._typing import PyTree
+
+DATA, TENSOR, FSDP = "data", "tensor", "fsdp"
+
+VOCAB, GROUPS, INNER = "vocab", "groups", "inner"
+RULES: Mapping[str, str] = {VOCAB: TENSOR, GROUPS: TENSOR, INNER: TENSOR}
+"""The mesh axis of each axis of a model that can be cut: the vocabulary, the kv heads with the queries of their group,
+and the inside of a feed-forward layer."""
+
+
+def make_mesh(*, data: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh to decode on: ``data`` groups of ``tensor`` devices, each group with rows of its own.
+
+    Raises:
+        ValueError: there are not that many devices; by default, all of JAX's default backend.
+    """
+    count = len(jax.devices() if devices is None else devices)
+    if data < 1 or tensor < 1 or data * tensor != count:
+        raise ValueError(
+            f"data is {data} and tensor {tensor}, for {data * tensor} devices, but there are {count}; expected numbers "
+            "whose product that is"
+        )
+    # Between the arguments and the results, the compiler finds out what lies where.
+    return jax.make_mesh((data, tensor), (DATA, TENSOR), axis_types=(AxisType.Auto,) * 2, devices=devices)
+
+
+def array_spec(shape: Sequence[int], mesh: Mesh, axes: P = P(), whole: frozenset[str] = frozenset()) -> P:
+    """Of one array: over ``tensor`` by the names of its axes, over ``fsdp`` along the longest axis that is left.
+
+    Only axes that the devices divide are cut; names in ``whole`` never are.
+    """
+    names = [*axes, *(None,) * (len(shape) - len(axes))]
+    spec = [RULES.get(name) if name not in whole else None for name in names]
+    spec = [axis if axis is not None and _divides(mesh, axis, size) else None for axis, size in zip(spec, shape)]
+    left = [place for place, size in enumerate(shape) if spec[place] is None and _divides(mesh, FSDP, size)]
+    if left:
+        spec[max(left, key=lambda place: shape[place])] = FSDP
+    return P(*spec)
+
+
+def shardings(shapes: PyTree, mesh: Mesh, axes: PyTree = None) -> PyTree:
+    """Of all arrays of a tree, such as a model's parameters; ``axes`` has the names of each one's axes.
+
+    A name is cut everywhere or nowhere: a projection whose inputs are heads is cut only where heads are.
+    """
+    leaves, structure = jax.tree.flatten(shapes)
+    names = [P()] * len(leaves) if axes is None else structure.flatten_up_to(axes)
+    whole = frozenset(
+        name
+        for leaf, spec in zip(leaves, names, strict=True)
+        for name, size in zip(spec, leaf.shape, strict=False)
+        if name in RULES and not _divides(mesh, RULES[name], size)
+    )
+    specs = [array_spec(leaf.shape, mesh, spec, whole) for leaf, spec in zip(leaves, names, strict=True)]
+    return structure.unflatten(NamedSharding(mesh, spec) for spec in specs)
+
+
+def _divides(mesh: Mesh, axis: str, size: int) -> bool:
+    parts = mesh.shape.get(axis, 1)
+    return parts > 1 and size % parts == 0 and size > 0
+
+
+def by_rows(function: Callable[..., PyTree], mesh: Mesh, in_specs: PyTree, out_specs: PyTree) -> Callable[..., PyTree]:
+    """``function`` of each device's own rows; `row_specs` and P(DATA) say which axes are rows, P() that there are none.
+
+    Rows know nothing of each other, so nothing has to be said between the ``data`` groups, and none of them waits for
+    another's last row. Within a group the compiler divides the work over ``tensor`` as the parameters lie.
+    """
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names={DATA}, check_vma=False
+    )
+
+
+def check_rows(rows: int, mesh: Mesh) -> None:
+    """Raise a ValueError unless every device group gets as many rows as the others."""
+    groups = mesh.shape.get(DATA, 1)
+    if rows % groups:
+        raise ValueError(
+            f"there are {rows} rows for {groups} groups of devices along {DATA!r}; expected a multiple of {groups}"
+        )
+
+
+def row_specs(of: Callable[[int], PyTree]) -> PyTree:
+    """Which axis of each array is rows, P() where none is: ``of(rows)`` is evaluated for its shapes alone.
+
+    Found by comparing one row with two, so that it holds for caches of models that nobody here knows.
+    """
+
+    def spec(one: jax.ShapeDtypeStruct, two: jax.ShapeDtypeStruct) -> P:
+        grown = [DATA if a != b else None for a, b in zip(one.shape, two.shape, strict=True)]
+        return P(*grown) if DATA in grown else P()
+
+    return jax.tree.map(spec, *(jax.eval_shape(lambda rows=rows: of(rows)) for rows in (1, 2)))
