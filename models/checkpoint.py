@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,15 +74,15 @@ def load_checkpoint(
     directory: str | os.PathLike[str],
     *,
     dtype: DTypeLike | None = None,
-    shardings: PyTree | Sharding | None = None,
+    shardings: PyTree | Sharding | Callable[..., PyTree] | None = None,
 ) -> Checkpoint:
     """Read a checkpoint, each array straight into its shards.
 
     Args:
         directory: what `save_checkpoint` wrote.
         dtype: of the parameters; by default the one they were written in.
-        shardings: one for all parameters, or a tree of them in the shape of the parameters; by default each array comes
-            whole onto JAX's default device.
+        shardings: one for all parameters, or a tree of them in the shape of the parameters, or a function of the
+            configuration and ``layers`` that gives one; by default each array comes whole onto JAX's default device.
 
     Raises:
         LoadError: it is no checkpoint of this project, or a damaged one.
@@ -92,6 +93,8 @@ def load_checkpoint(
     _check_layers(directory, config, layers)
     wanted = jnp.dtype(written if dtype is None else dtype)
     abstract = jax.eval_shape(lambda: init_params(config, jax.random.key(0), dtype=wanted, layers=layers))
+    if callable(shardings):
+        shardings = shardings(config, layers=layers)
     if shardings is None:
         shardings = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     if isinstance(shardings, Sharding):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import PyTree
@@ -20,7 +21,7 @@ from .family import Family
 from .gguf_file import GGUFFile
 from .gguf_tokenizer import tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
-from .language_model import default_dtype, model_from_config
+from .language_model import default_dtype, model_from_config, param_shardings
 from .leaves import Spec
 from .names import resolve as place_of
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, family_of
@@ -52,6 +53,8 @@ def load(
     dtype: DTypeLike | None = None,
     layers: Layout = "auto",
     hidden_layers: tuple[int, ...] | None = None,
+    mesh: Mesh | None = None,
+    whole: bool = False,
 ) -> Loaded:
     """Load a model with its weights and its tokenizer.
 
@@ -62,6 +65,7 @@ def load(
         dtype: of parameters and cache, float32 or bfloat16; by default float32 on CPU, bfloat16 on accelerators.
         layers: how layers are held and run, see `stack.Layout`.
         hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
+        mesh: devices to put the parameters on, straight into their shards or ``whole``, see `param_shardings`.
 
     Raises:
         LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
@@ -69,22 +73,32 @@ def load(
     """
     path, name = place_of(path_or_name)
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+
+    def place(config: DecoderConfig, *, layers: Layout) -> PyTree:
+        return None if mesh is None else param_shardings(config, mesh, layers=layers, whole=whole)
+
     if (path / SETTINGS).exists():
-        return _checkpoint(path, name, dtype, layers, hidden_layers)
+        return _checkpoint(path, name, dtype, layers, hidden_layers, place)
     contents = _directory(path) if path.is_dir() else _gguf(path)
     config = contents.config
     tokens = _num_tokens(contents.tokenizer, config, path)
     variant = partial(model_from_config, config, dtype=dtype, layers=layers, num_tokens=tokens)
-    params = assemble(contents.spec, contents.tensors, stacked=resolve(layers) == "stacked", dtype=dtype)
+    stacked = resolve(layers) == "stacked"
+    shardings = place(config, layers=layers)
+    params = assemble(contents.spec, contents.tensors, stacked=stacked, dtype=dtype, shardings=shardings)
     return Loaded(variant(hidden_layers=hidden_layers), params, contents.tokenizer, config, variant, name)
 
 
 def _checkpoint(
-    path: Path, name: str, dtype: jnp.dtype, layers: Layout, hidden_layers: tuple[int, ...] | None
+    path: Path,
+    name: str,
+    dtype: jnp.dtype,
+    layers: Layout,
+    hidden_layers: tuple[int, ...] | None,
+    place: Callable[..., PyTree],
 ) -> Loaded:
-    """On one device; `load_checkpoint` takes shardings."""
     tokenizer = tokenizer_from_directory(path, {})
-    config, params, written = load_checkpoint(path, dtype=dtype)
+    config, params, written = load_checkpoint(path, dtype=dtype, shardings=place)
     if layers not in ("auto", written):
         raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
     tokens = _num_tokens(tokenizer, config, path)

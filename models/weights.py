@@ -75,11 +75,14 @@ def _listed(items: list[str]) -> str:
     return ", ".join(items[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -> dict[Any, Any]:
+def assemble(
+    spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype, shardings: PyTree = None
+) -> dict[Any, Any]:
     """The parameters that a spec describes, after a check of all names and shapes.
 
     Tensors are read one at a time and parameters made one at a time, the largest first: the host never holds more than
-    what is done, the parameter in the making, and some rows of a tensor.
+    what is done, the parameter in the making, and some rows of a tensor. With ``shardings``, a tree like the parameters,
+    each device is given its part alone.
     """
     expected = spec.shapes()
     # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.
@@ -123,7 +126,7 @@ def assemble(spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype) -
     params: dict[Any, Any] = {}
     for _, path, make in sorted(jobs, key=lambda job: -job[0]):
         # On the CPU the buffer, which nobody else has, becomes the array; jnp.asarray would hold three of them.
-        _put(params, path, jax.device_put(make(), may_alias=True))
+        _put(params, path, jax.device_put(make(), shardings and _get(shardings, path), may_alias=True))
     return params
 
 
@@ -178,7 +181,7 @@ def is_stacked(params: PyTree) -> bool:
     return 0 not in params["layers"]
 
 
-def _get(tree: PyTree, path: tuple[str, ...]) -> jax.Array:
+def _get(tree: PyTree, path: tuple[Any, ...]) -> Any:
     for key in path:
         tree = tree[key]
     return tree

@@ -8,13 +8,15 @@ A model says what the axes of its parameters are by names, as a PartitionSpec of
 from these names, the shapes and the mesh.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import jax
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ._typing import PyTree
+from .cache import KVCache
 
 DATA, TENSOR, FSDP = "data", "tensor", "fsdp"
 
@@ -36,18 +38,20 @@ def make_mesh(*, data: int = 1, tensor: int = 1, devices: Sequence[jax.Device] |
             f"data is {data} and tensor {tensor}, for {data * tensor} devices, but there are {count}; expected numbers "
             "whose product that is"
         )
+    places = mesh_utils.create_device_mesh((data, tensor), devices, allow_split_physical_axes=True)
     # Between the arguments and the results, the compiler finds out what lies where.
-    return jax.make_mesh((data, tensor), (DATA, TENSOR), axis_types=(AxisType.Auto,) * 2, devices=devices)
+    return Mesh(places, (DATA, TENSOR), axis_types=(AxisType.Auto,) * 2)
 
 
-def array_spec(shape: Sequence[int], mesh: Mesh, axes: P = P(), whole: frozenset[str] = frozenset()) -> P:
+def array_spec(shape: Sequence[int], mesh: Mesh, axes: Sequence[str | None] = (), whole: Container[str] = ()) -> P:
     """Of one array: over ``tensor`` by the names of its axes, over ``fsdp`` along the longest axis that is left.
 
     Only axes that the devices divide are cut; names in ``whole`` never are.
     """
-    names = [*axes, *(None,) * (len(shape) - len(axes))]
-    spec = [RULES.get(name) if name not in whole else None for name in names]
-    spec = [axis if axis is not None and _divides(mesh, axis, size) else None for axis, size in zip(spec, shape)]
+    spec: list[str | None] = [None] * len(shape)
+    for place, name in enumerate(axes):
+        if name in RULES and name not in whole and _divides(mesh, RULES[name], shape[place]):
+            spec[place] = RULES[name]
     left = [place for place, size in enumerate(shape) if spec[place] is None and _divides(mesh, FSDP, size)]
     if left:
         spec[max(left, key=lambda place: shape[place])] = FSDP
@@ -107,3 +111,16 @@ def row_specs(of: Callable[[int], PyTree]) -> PyTree:
         return P(*grown) if DATA in grown else P()
 
     return jax.tree.map(spec, *(jax.eval_shape(lambda rows=rows: of(rows)) for rows in (1, 2)))
+
+
+def state_shardings(shapes: PyTree, specs: PyTree, mesh: Mesh) -> PyTree:
+    """Of a state between two programs: rows as `row_specs` says, and the heads of caches over ``tensor``."""
+
+    def of(leaf: jax.ShapeDtypeStruct | KVCache, spec: P | KVCache) -> NamedSharding | KVCache:
+        if isinstance(leaf, KVCache):
+            assert isinstance(spec, KVCache)
+            groups = TENSOR if _divides(mesh, TENSOR, leaf.k.shape[2]) else None
+            return jax.tree.map(lambda rows: NamedSharding(mesh, P(rows[0], rows[1], groups)), spec)
+        return NamedSharding(mesh, spec)
+
+    return jax.tree.map(of, shapes, specs, is_leaf=lambda leaf: isinstance(leaf, KVCache))

@@ -14,6 +14,8 @@ LAYERS = [
     {"drafters", "control"},
     {"generate", "loop", "round", "state", "_inputs", ""},  # "" is specdec_jax itself, what generate's users export
     {"batch", "trace", "viz", "bench", "testing"},
+    {"generate", "state", "round", "_inputs", ""},  # "" is specdec_jax itself: what generate and its users export
+    {"batch", "trace", "viz", "bench", "plan", "testing"},
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
@@ -22,6 +24,7 @@ MAY_IMPORT = {
     "training": RANK.keys() - {"cli"} | {"models", "training"},
     # A benchmark and a command need a model to run; the core below them knows none.
     "bench": {part for part in RANK if part != "cli"} | {"models"},
+    "plan": {part for part in RANK if part != "cli"} | {"models"},
     "cli": RANK.keys() | {"models", "training"},
 }
 

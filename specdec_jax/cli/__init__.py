@@ -19,6 +19,7 @@ COMMANDS = {
     "check": "check that a drafter changes nothing in what a model says",
     "throughput": "time many answers with slots that are refilled, and in whole batches",
     "tune": "measure what draft steps and verify passes cost on this device",
+    "plan": "compile for a TPU slice without one, and say what fits and how fast it could be",
     "bench": "time plain and speculative decoding beside transformers on the same weights",
 }
 

@@ -71,8 +71,8 @@ def draw(key: Key[Array, "B"], weights: Float[Array, "B V"]) -> Int[Array, "B"]:
 
     A Gumbel race in two heats: the maximum of a group's racers is itself a racer with the group's summed weight, so the
     winning group is drawn first and the token within it second. That takes some V / 128 + 128 noises instead of V.
-    No group is divided when up to 16 devices share a vocabulary that is a multiple of 16: of weights, they then exchange
-    one group a row.
+    No group is divided when up to 16 devices share a vocabulary that is a multiple of 16; of the weights, they then
+    exchange one group a row.
     """
     batch, V = weights.shape
     shares = math.gcd(V, _SHARES)
