@@ -7,13 +7,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import Array, Float, Int, PRNGKeyArray, PyTree
 from specdec_jax.cache import KVCache, init_cache
 from specdec_jax.lm import LanguageModel
-from specdec_jax.sharding import shardings
+from specdec_jax.sharding import AnyMesh, shardings
 
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -111,7 +111,7 @@ def param_shapes(config: DecoderConfig, *, dtype: DTypeLike | None = None, layer
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(state))
 
 
-def param_shardings(config: DecoderConfig, mesh: Mesh, *, layers: Layout = "auto", whole: bool = False) -> PyTree:
+def param_shardings(config: DecoderConfig, mesh: AnyMesh, *, layers: Layout = "auto", whole: bool = False) -> PyTree:
     """Where each parameter lies: cut over the mesh's ``tensor`` devices, or ``whole`` on each of them.
 
     Whole is for a drafter so small that its all-reduces would take longer than reading its weights.

@@ -81,8 +81,8 @@ def assemble(
     """The parameters that a spec describes, after a check of all names and shapes.
 
     Tensors are read one at a time and parameters made one at a time, the largest first: the host never holds more than
-    what is done, the parameter in the making, and some rows of a tensor. With ``shardings``, a tree like the parameters,
-    each device is given its part alone.
+    what is done, the parameter in the making, and some rows of a tensor. With ``shardings``, a tree like the
+    parameters, each device is given its part alone.
     """
     expected = spec.shapes()
     # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.

@@ -8,15 +8,17 @@ A model says what the axes of its parameters are by names, as a PartitionSpec of
 from these names, the shapes and the mesh.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import jax
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ._typing import PyTree
 from .cache import KVCache
+
+AnyMesh = Mesh | AbstractMesh
 
 DATA, TENSOR, FSDP = "data", "tensor", "fsdp"
 
@@ -43,7 +45,7 @@ def make_mesh(*, data: int = 1, tensor: int = 1, devices: Sequence[jax.Device] |
     return Mesh(places, (DATA, TENSOR), axis_types=(AxisType.Auto,) * 2)
 
 
-def array_spec(shape: Sequence[int], mesh: Mesh, axes: Sequence[str | None] = (), whole: Container[str] = ()) -> P:
+def array_spec(shape: Sequence[int], mesh: AnyMesh, axes: Iterable[str | None] = (), whole: Container[str] = ()) -> P:
     """Of one array: over ``tensor`` by the names of its axes, over ``fsdp`` along the longest axis that is left.
 
     Only axes that the devices divide are cut; names in ``whole`` never are.
@@ -58,7 +60,7 @@ def array_spec(shape: Sequence[int], mesh: Mesh, axes: Sequence[str | None] = ()
     return P(*spec)
 
 
-def shardings(shapes: PyTree, mesh: Mesh, axes: PyTree = None) -> PyTree:
+def shardings(shapes: PyTree, mesh: AnyMesh, axes: PyTree = None) -> PyTree:
     """Of all arrays of a tree, such as a model's parameters; ``axes`` has the names of each one's axes.
 
     A name is cut everywhere or nowhere: a projection whose inputs are heads is cut only where heads are.
@@ -75,12 +77,14 @@ def shardings(shapes: PyTree, mesh: Mesh, axes: PyTree = None) -> PyTree:
     return structure.unflatten(NamedSharding(mesh, spec) for spec in specs)
 
 
-def _divides(mesh: Mesh, axis: str, size: int) -> bool:
+def _divides(mesh: AnyMesh, axis: str, size: int) -> bool:
     parts = mesh.shape.get(axis, 1)
     return parts > 1 and size % parts == 0 and size > 0
 
 
-def by_rows(function: Callable[..., PyTree], mesh: Mesh, in_specs: PyTree, out_specs: PyTree) -> Callable[..., PyTree]:
+def by_rows(
+    function: Callable[..., PyTree], mesh: AnyMesh, in_specs: PyTree, out_specs: PyTree
+) -> Callable[..., PyTree]:
     """``function`` of each device's own rows; `row_specs` and P(DATA) say which axes are rows, P() that there are none.
 
     Rows know nothing of each other, so nothing has to be said between the ``data`` groups, and none of them waits for
@@ -91,7 +95,7 @@ def by_rows(function: Callable[..., PyTree], mesh: Mesh, in_specs: PyTree, out_s
     )
 
 
-def check_rows(rows: int, mesh: Mesh) -> None:
+def check_rows(rows: int, mesh: AnyMesh) -> None:
     """Raise a ValueError unless every device group gets as many rows as the others."""
     groups = mesh.shape.get(DATA, 1)
     if rows % groups:
@@ -113,7 +117,7 @@ def row_specs(of: Callable[[int], PyTree]) -> PyTree:
     return jax.tree.map(spec, *(jax.eval_shape(lambda rows=rows: of(rows)) for rows in (1, 2)))
 
 
-def state_shardings(shapes: PyTree, specs: PyTree, mesh: Mesh) -> PyTree:
+def state_shardings(shapes: PyTree, specs: PyTree, mesh: AnyMesh) -> PyTree:
     """Of a state between two programs: rows as `row_specs` says, and the heads of caches over ``tensor``."""
 
     def of(leaf: jax.ShapeDtypeStruct | KVCache, spec: P | KVCache) -> NamedSharding | KVCache:

@@ -6,22 +6,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from specdec_jax._typing import PyTree
-
-DATA, FSDP = "data", "fsdp"
+from specdec_jax.sharding import DATA, FSDP, shardings
 
 
 def state_shardings(tree: PyTree, mesh: Mesh) -> PyTree:
     """Every array cut along its longest axis that the ``fsdp`` devices divide; whole on each where there is none."""
-    parts, mesh = mesh.shape[FSDP], _automatic(mesh)
-
-    def one(leaf) -> NamedSharding:
-        axes = [axis for axis, size in enumerate(leaf.shape) if size % parts == 0 and size >= parts]
-        if not axes or parts == 1:
-            return NamedSharding(mesh, P())
-        longest = max(axes, key=lambda axis: leaf.shape[axis])
-        return NamedSharding(mesh, P(*(FSDP if axis == longest else None for axis in range(leaf.ndim))))
-
-    return jax.tree.map(one, tree)
+    return shardings(tree, _automatic(mesh))
 
 
 def place_state(tree: PyTree, mesh: Mesh) -> PyTree:

@@ -81,7 +81,7 @@ def compiled(plan: Plan) -> Report:
         prefill=prefill,
         decode=decode,
         traffic=traffic(plan, inside),
-        cache_copies=copies(text, [shard_shape(leaf) for leaf in _cache_arrays(made.state)]),
+        cache_copies=copies(text, [shard_shape(leaf) for leaf in cache_arrays(made.state)]),
         exchanged=inside,
     )
 
@@ -132,7 +132,8 @@ def _count(shape: tuple[int, ...]) -> int:
     return count
 
 
-def _cache_arrays(state: Any) -> list[Any]:
+def cache_arrays(state: Any) -> list[Any]:
+    """The keys and values of all caches, which are shapes here."""
     nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, KVCache))
     return [leaf for node in nodes if isinstance(node, KVCache) for leaf in jax.tree.leaves(node)]
 
@@ -148,7 +149,7 @@ def _compile(name: str, compile: Any, plan: Plan, state: Any) -> tuple[Program, 
     seconds = time.perf_counter() - start
     used = program.memory_analysis()
     params = shard_bytes([side.params for side in (plan.target, plan.draft) if side is not None])
-    caches = shard_bytes(_cache_arrays(state))
+    caches = shard_bytes(cache_arrays(state))
     held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
     rest = held - params - caches
     memory = Memory(params, caches, rest, used.temp_size_in_bytes, used.generated_code_size_in_bytes)
