@@ -84,19 +84,15 @@ def copies(program: str, shapes: Sequence[tuple[int, ...]]) -> int:
 
 
 def instructions(program: str) -> Iterator[Placed]:
-    """All that is run, with what it calls in its place."""
+    """All that may run, with what it calls in its place and every branch of a conditional."""
     bodies, entry = _computations(program)
 
     def walk(name: str, loops: tuple[Loop, ...]) -> Iterator[Placed]:
         for instruction in bodies[name]:
             yield Placed(instruction, loops)
             if instruction.operation == "while":
-                condition, body = (
-                    re.search(rf"{part}=%([\w.\-]+)", instruction.line) for part in ("condition", "body")
-                )
-                assert condition, instruction.line
-                assert body, instruction.line
-                yield from walk(body.group(1), (*loops, Loop(instruction.name, _trips(bodies[condition.group(1)]))))
+                condition, body = re.findall(r"(?:condition|body)=%([\w.\-]+)", instruction.line)
+                yield from walk(body, (*loops, Loop(instruction.name, _trips(bodies[condition]))))
                 continue
             for called in _CALLED.findall(instruction.line):
                 for callee in re.findall(r"%([\w.\-]+)", called):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental.layout import Format, Layout
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .._inputs import Inputs
@@ -19,7 +19,7 @@ from ..models import model_from_config, param_shapes, param_shardings
 from ..models.config import DecoderConfig
 from ..round import step
 from ..sampling import SamplingParams
-from ..sharding import by_rows, check_rows, row_specs, state_shardings
+from ..sharding import AnyMesh, by_rows, check_rows, row_specs, state_shardings
 from ..state import FinishReason, GenerateConfig
 
 _LAYERS = "stacked"
@@ -38,7 +38,7 @@ class Side(NamedTuple):
 class Plan(NamedTuple):
     """What is to be compiled."""
 
-    mesh: Mesh
+    mesh: AnyMesh
     target: Side
     draft: Side | None
     rows: int
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
         return None if self.draft is None else draft_model(self.draft.model)
 
 
-def side(config: DecoderConfig, mesh: Mesh, *, whole: bool = False) -> Side:
+def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False) -> Side:
     """A model in bfloat16, its parameters cut over the mesh or ``whole`` on every device."""
     model = model_from_config(config, dtype=jnp.bfloat16, layers=_LAYERS)
     shapes = param_shapes(config, dtype=jnp.bfloat16, layers=_LAYERS)
@@ -138,7 +138,7 @@ def _row_major(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> Format | 
     return Format(Layout(tuple(range(leaf.ndim))), sharding)
 
 
-def _spread(specs: PyTree, tree: PyTree, mesh: Mesh) -> PyTree:
+def _spread(specs: PyTree, tree: PyTree, mesh: AnyMesh) -> PyTree:
     """A sharding for every leaf, from a spec for every branch."""
     broadcast = jax.tree.map(
         lambda spec, branch: jax.tree.map(lambda _: NamedSharding(mesh, spec), branch),

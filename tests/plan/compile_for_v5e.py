@@ -1,13 +1,11 @@
 """Decoding compiled for a TPU slice that is not here, for test_tpu to run in a process of its own.
 
-Prints one line of JSON. The models are those of a pod, but for fewer layers, a smaller vocabulary and fewer slots: as on
-a pod, the drafter's heads are narrower than a TPU's registers, and there are as many kv heads as devices of a group.
+Prints one line of JSON. The models are those of a pod, but for fewer layers, a smaller vocabulary and fewer slots: the
+drafter's heads are narrower than a TPU's registers, and there are as many kv heads as devices of a group.
 """
 
 import dataclasses
 import json
-
-import jax
 
 from specdec_jax import GenerateConfig, plan
 from specdec_jax.models import LlamaConfig
@@ -43,7 +41,6 @@ def main() -> None:
                 "caches": caches,
                 "copies": copies(text, caches),
                 "temporary": program.memory_analysis().temp_size_in_bytes,
-                "kind": jax.devices()[0].platform,
                 **traffic(asked, inside)._asdict(),
             }
         )

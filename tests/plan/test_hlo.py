@@ -13,6 +13,12 @@ from specdec_jax.plan.hlo import collectives, copies, instructions
 PROGRAM = """\
 HloModule jit_f
 
+%add (a.0: bf16[], b.0: bf16[]) -> bf16[] {
+  %a.0 = bf16[] parameter(0)
+  %b.0 = bf16[] parameter(1)
+  ROOT %add.0 = bf16[] add(%a.0, %b.0)
+}
+
 %layer (p.1: (s32[], bf16[4,8])) -> (s32[], bf16[4,8]) {
   %p.1 = (s32[], bf16[4,8]{1,0:T(8,128)(2,1)}) parameter(0)
   %x.1 = bf16[4,8]{1,0:T(8,128)(2,1)} get-tuple-element(%p.1), index=1

@@ -1,0 +1,68 @@
+"""The estimate against sums done by hand."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh
+
+from specdec_jax import GenerateConfig, theory
+from specdec_jax.models import LlamaConfig
+from specdec_jax.plan import Chip, Plan, estimate, side
+from specdec_jax.plan.roofline import forward, message_bytes
+
+CONFIG = LlamaConfig(
+    vocab_size=64, width=16, mlp_width=32, num_layers=3, num_heads=8, num_kv_heads=4, head_size=8, max_positions=64
+)
+MESH = AbstractMesh((2, 4), ("data", "tensor"))
+CHIP = Chip(flops=1e9, memory=1e9, memory_bandwidth=1e6, link_bandwidth=1e5)
+ROWS = 6
+"""Of a group of devices."""
+
+
+def plan_of(whole: bool = False, draft: bool = True) -> Plan:
+    target = side(CONFIG, MESH)
+    small = side(dataclasses.replace(CONFIG, num_layers=1, tied_head=True), MESH, whole=whole)
+    return Plan(MESH, target, small if draft else None, 2 * ROWS, 8, GenerateConfig(capacity=32, draft_length=3))
+
+
+def test_a_pass_by_hand():
+    plan = plan_of()
+    layer = (4 * (2 + 2) * 8 + 64) * 16 + 3 * 16 * 32  # products of attention, and of the feed-forward layer
+    numbers = 3 * (layer // 4 + 2 * 16) + 64 * 16 // 4 + 16  # on one of four devices; norms are whole
+    kv = 2 * ROWS * 10 * 3 * 1 * 8  # one of four kv heads
+    found = forward(plan.target, plan, CHIP, tokens=4, length=10)
+    assert found.memory == pytest.approx(2 * (numbers + kv) / 1e6)
+    assert found.products == pytest.approx((2 * numbers * ROWS * 4 + 2 * kv * 2 * 4) / 1e9)
+    assert message_bytes(plan.target, plan, tokens=4) == 2 * 3 * ROWS * 4 * 16 * 2
+    # A ring of four sends and receives three quarters of it, twice.
+    assert found.messages == pytest.approx(2 * 3 * ROWS * 4 * 16 * 2 * 3 / 1e5)
+    assert found.seconds == max(found.memory, found.products) + found.messages
+
+
+def test_a_whole_drafter_sends_nothing():
+    plan = plan_of(whole=True)
+    assert plan.draft is not None
+    assert message_bytes(plan.draft, plan, tokens=1) == 0
+    assert forward(plan.draft, plan, CHIP, tokens=1, length=10).messages == 0
+
+
+def test_an_estimate_is_tokens_of_a_round_over_its_passes():
+    plan = plan_of()
+    best = estimate(plan, CHIP, alpha=0.5, length=10)
+    passes = [(plan.target, 4), (plan.draft, 2), (plan.draft, 1), (plan.draft, 1)]
+    seconds = sum(forward(who, plan, CHIP, tokens=T, length=10).seconds for who, T in passes if who is not None)
+    assert best.round_seconds == pytest.approx(seconds)
+    assert best.tokens_per_second == pytest.approx(2 * ROWS * theory.expected_tokens(0.5, 3) / seconds)
+    assert best.plain_tokens_per_second == pytest.approx(2 * ROWS / best.step_seconds)
+
+
+def test_without_a_drafter_there_is_one_token_a_pass():
+    best = estimate(plan_of(draft=False), CHIP, alpha=0.5, length=10)
+    assert best.tokens_per_second == best.plain_tokens_per_second
+
+
+def test_params_are_shapes():
+    params = jax.tree.leaves(plan_of().target.params)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) and leaf.dtype == jnp.bfloat16 for leaf in params)
