@@ -1,11 +1,13 @@
 """Generation on meshes of eight CPU devices, for test_sharding to run in a process that has them.
 
-Prints one line of JSON a mesh: its shape, whether the tokens are those of one device, and what the program exchanges.
+Given an empty folder and a list of meshes, it prints one line of JSON a mesh: whether the tokens are those of one
+device, and what the program exchanges. The parameters come from files, straight into their shards.
 """
 
 import json
 import sys
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +40,12 @@ def parameters():
     return target, draft
 
 
-def main() -> None:
+def main(folder: Path, shapes: list[list[int]]) -> None:
     model = models.model_from_config(MODEL, dtype=jnp.float32, layers="stacked")
     drafter, params = sd.draft_model(model), parameters()
+    paths = [folder / name for name in ("target", "draft")]
+    for path, tree in zip(paths, params, strict=True):
+        models.save(path, MODEL, tree)
 
     def run(target_params, draft_params, mesh=None):
         return sd.generate(
@@ -61,9 +66,9 @@ def main() -> None:
         return jax.jit(partial(run, mesh=mesh), compiler_options=QUICK).lower(*args).compile()
 
     one = compiled(*params)(*params)
-    for data, tensor in map(json.loads, sys.argv[1:]):
+    for data, tensor in shapes:
         mesh = make_mesh(data=data, tensor=tensor)
-        placed = jax.device_put(params, (models.param_shardings(MODEL, mesh, layers="stacked"),) * 2)
+        placed = [models.load(path, layers="stacked", mesh=mesh).params for path in paths]
         program = compiled(*placed, mesh=mesh)
         got = program(*placed)
         inside = [found for found in collectives(program.as_text()) if found.loops]
@@ -84,4 +89,4 @@ def main() -> None:
         )
 
 
-main()
+main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -100,7 +100,7 @@ def test_errors_say_what_to_change():
 
 
 @pytest.mark.heavy
-def test_every_mesh_gives_the_tokens_of_one_device():
+def test_every_mesh_gives_the_tokens_of_one_device(tmp_path):
     """In float32, greedy and sampled rows in one batch; devices exchange nothing but what a row's own group must."""
     shapes = [[8, 1], [4, 2], [2, 4], [1, 8]]
     settings = {
@@ -109,7 +109,7 @@ def test_every_mesh_gives_the_tokens_of_one_device():
         "JAX_NUM_CPU_DEVICES": "8",
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, HERE / "on_eight_devices.py", *map(json.dumps, shapes)]
+    command = [sys.executable, HERE / "on_eight_devices.py", tmp_path, json.dumps(shapes)]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     for line, (data, tensor) in zip(map(json.loads, done.stdout.splitlines()), shapes, strict=True):

@@ -19,7 +19,8 @@ from . import UserError
 from .options import parse
 
 _CONFIG = GenerateConfig(capacity=2048, draft_length=4)
-_SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "configs").glob("*.json"))}
+SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "configs").glob("*.json"))}
+"""Configurations by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,12 +106,12 @@ def main(args: Sequence[str]) -> int:
 
 
 def _config(name: str) -> DecoderConfig:
-    path = _SHIPPED.get(name, Path(name))
+    path = SHIPPED.get(name, Path(name))
     path = path / "config.json" if path.is_dir() else path
     if not path.is_file():
         raise UserError(
             f"there is no configuration {name!r}; expected a config.json, a directory with one, or one of "
-            f"{', '.join(_SHIPPED)}"
+            f"{', '.join(SHIPPED)}"
         )
     return config_from_json(path)
 

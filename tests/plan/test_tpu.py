@@ -15,6 +15,7 @@ ROWS, K = 32, 3
 
 @pytest.fixture(scope="module")
 def found():
+    pytest.importorskip("libtpu", reason="compiling for a TPU needs the extra plan")
     settings = {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, HERE / "compile_for_v5e.py"]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
@@ -36,7 +37,7 @@ def test_nothing_of_the_size_of_the_vocabulary_is_exchanged(found):
 
 @pytest.mark.heavy
 def test_states_are_exchanged_as_often_as_tensor_parallelism_needs(found):
-    """Twice a layer, and once for the embedding, which is cut by its vocabulary: here that is a fifth and a third more."""
+    """Twice a layer, and once for the embedding, which is cut by its vocabulary."""
     embedding = 2 * ROWS * ((K + 1) * 1024 + (2 + K - 1) * 512)
     states = found["least_bytes"] + embedding
     assert 0 <= found["bytes"] - states < 0.15 * found["least_bytes"]  # rows' own numbers: less, the larger a model
