@@ -3,12 +3,13 @@
 import io
 import json
 
+import jax
 import pytest
 from rich.console import Console
 
 from specdec_jax.cli import main
 from specdec_jax.cli.plan import SHIPPED, show
-from specdec_jax.models import config_from_json
+from specdec_jax.models import config_from_json, param_shapes
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,6 @@ from specdec_jax.models import config_from_json
 )
 def test_shipped_configurations_have_the_size_of_their_name(name, billions):
     """Text models: Gemma's eyes are left out."""
-    import jax
-
-    from specdec_jax.models import param_shapes
-
     leaves = jax.tree.leaves(param_shapes(config_from_json(SHIPPED[name]), layers="stacked"))
     assert sum(leaf.size for leaf in leaves) / 1e9 == pytest.approx(billions, rel=0.01)
 
