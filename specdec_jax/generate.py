@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +93,10 @@ def _generate(
     return state.generation(config.capacity)
 
 
-ROWS_OF_INPUTS = Inputs(P(DATA), P(DATA), P(DATA), P(DATA), P(DATA), eos_tokens=P())
+_ROWS: Any = P(DATA)
+_SHARED: Any = P()
+ROWS_OF_INPUTS = Inputs(_ROWS, _ROWS, _ROWS, _ROWS, _ROWS, eos_tokens=_SHARED)
+"""Which of the inputs are divided with the rows, for `sharding.by_rows`."""
 
 
 @partial(jax.jit, static_argnames=("mesh", "target", "drafter", "config"))

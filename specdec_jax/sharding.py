@@ -9,6 +9,7 @@ from these names, the shapes and the mesh.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 from jax.experimental import mesh_utils
@@ -28,7 +29,7 @@ RULES: Mapping[str, str] = {VOCAB: TENSOR, GROUPS: TENSOR, INNER: TENSOR}
 and the inside of a feed-forward layer."""
 
 
-def make_mesh(*, data: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(*, data: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh to decode on: ``data`` groups of ``tensor`` devices, each group with rows of its own.
 
     Raises:
@@ -52,7 +53,7 @@ def array_spec(shape: Sequence[int], mesh: AnyMesh, axes: Iterable[str | None] =
     """
     spec: list[str | None] = [None] * len(shape)
     for place, name in enumerate(axes):
-        if name in RULES and name not in whole and _divides(mesh, RULES[name], shape[place]):
+        if name is not None and name not in whole and _divides(mesh, RULES[name], shape[place]):
             spec[place] = RULES[name]
     left = [place for place, size in enumerate(shape) if spec[place] is None and _divides(mesh, FSDP, size)]
     if left:
@@ -125,6 +126,7 @@ def state_shardings(shapes: PyTree, specs: PyTree, mesh: AnyMesh) -> PyTree:
             assert isinstance(spec, KVCache)
             groups = TENSOR if _divides(mesh, TENSOR, leaf.k.shape[2]) else None
             return jax.tree.map(lambda rows: NamedSharding(mesh, P(rows[0], rows[1], groups)), spec)
+        assert isinstance(spec, P)
         return NamedSharding(mesh, spec)
 
     return jax.tree.map(of, shapes, specs, is_leaf=lambda leaf: isinstance(leaf, KVCache))

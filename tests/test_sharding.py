@@ -27,7 +27,7 @@ def spec_of(shape: tuple[int, ...], axes=(), **mesh: int) -> P:
 
 def test_named_axes_are_cut_over_tensor():
     assert spec_of((6, 256, 5), (None, "vocab", None), data=2, tensor=4) == P(None, "tensor", None)
-    assert spec_of((6, 8), ("width", "inner"), data=2, tensor=4) == P(None, "tensor")
+    assert spec_of((6, 8), (None, "inner"), data=2, tensor=4) == P(None, "tensor")
 
 
 def test_what_the_devices_do_not_divide_stays_whole():

@@ -112,7 +112,8 @@ def _computations(program: str) -> tuple[dict[str, list[Instruction]], str]:
             continue
         found = _INSTRUCTION.match(line)
         if found and current is not None:
-            current.append(Instruction(*found.groups(), line))
+            name, result, operation = found.groups()
+            current.append(Instruction(name, result, operation, line))
     if entry not in bodies:
         raise ValueError("the text has no ENTRY computation; expected a compiled program, as compiled.as_text() gives")
     return bodies, entry

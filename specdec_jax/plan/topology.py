@@ -1,8 +1,9 @@
 """TPU slices that are not here: their chips, and their devices to compile for."""
 
+import importlib.util
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -48,7 +49,7 @@ def chip_of(name: str) -> Chip:
     return CHIPS[kind]
 
 
-def devices_of(name: str) -> Sequence[jax.Device]:
+def devices_of(name: str) -> Sequence[Any]:
     """The devices of a topology, for which can be compiled and on which nothing can run.
 
     libtpu reads the environment once, when it is first used in a process, so this belongs in a process of its own.
@@ -58,8 +59,8 @@ def devices_of(name: str) -> Sequence[jax.Device]:
         ImportError: libtpu is not installed.
     """
     chip_of(name)
-    import libtpu  # noqa: F401
-
+    if importlib.util.find_spec("libtpu") is None:
+        raise ImportError("libtpu is not installed; expected it to compile for TPUs with: pip install 'jax[tpu]'")
     os.environ.update(_ALONE)
     from jax.experimental.topologies import get_topology_desc
 
