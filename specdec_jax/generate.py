@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
@@ -61,7 +60,8 @@ def generate(
         costs: of a draft step and of a verify pass of each of ``config.widths``, see `bench.measure_costs`; by default
             they are estimated from the sizes of the parameters.
         mesh: devices to decode on, see `sharding.make_mesh`: rows are divided over its ``data`` axis, and the model
-            over ``tensor`` as its parameters lie. The tokens are those of one device.
+            over ``tensor`` as its parameters lie. The tokens are those of one device, but for a controller that pools
+            rows: it pools those of a group of devices.
 
     Compiled once for each target, drafter, controller, config and shape of the prompts. Lengths, keys, sampling values,
     limits, costs and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may
@@ -76,11 +76,10 @@ def generate(
     if costs is None:
         costs = estimate(target_params, drafter, drafter_params, inputs.prompts.shape[0], config.widths)
     costs = costs.checked(config.widths)
-    return _generate(target, target_params, drafter, drafter_params, inputs, config, controller, costs)
     if mesh is None:
-        return _generate(target, target_params, drafter, drafter_params, inputs, config)
+        return _generate(target, target_params, drafter, drafter_params, inputs, config, controller, costs)
     check_rows(inputs.prompts.shape[0], mesh)
-    return _generate_on(mesh, target, target_params, drafter, drafter_params, inputs, config)
+    return _generate_on(mesh, target, target_params, drafter, drafter_params, inputs, config, controller, costs)
 
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config", "controller"))
@@ -99,12 +98,15 @@ ROWS_OF_INPUTS = Inputs(_ROWS, _ROWS, _ROWS, _ROWS, _ROWS, eos_tokens=_SHARED)
 """Which of the inputs are divided with the rows, for `sharding.by_rows`."""
 
 
-@partial(jax.jit, static_argnames=("mesh", "target", "drafter", "config"))
-def _generate_on(mesh, target, target_params, drafter, drafter_params, inputs: Inputs, config) -> Generation:
-    def run(target_params, drafter_params, inputs):
-        return _generate(target, target_params, drafter, drafter_params, inputs, config)
+@partial(jax.jit, static_argnames=("mesh", "target", "drafter", "config", "controller"))
+def _generate_on(
+    mesh, target, target_params, drafter, drafter_params, inputs: Inputs, config, controller: Controller, costs: Costs
+) -> Generation:
+    def run(target_params, drafter_params, inputs, costs):
+        return _generate(target, target_params, drafter, drafter_params, inputs, config, controller, costs)
 
-    return by_rows(run, mesh, (P(), P(), ROWS_OF_INPUTS), P(DATA))(target_params, drafter_params, inputs)
+    specs = (P(), P(), ROWS_OF_INPUTS, P())
+    return by_rows(run, mesh, specs, P(DATA))(target_params, drafter_params, inputs, costs)
 
 
 def init(

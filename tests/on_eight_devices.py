@@ -60,6 +60,7 @@ def main(folder: Path, shapes: list[list[int]]) -> None:
             config=CONFIG,
             max_new_tokens=np.arange(B) + 8,
             mesh=mesh,
+            controller=sd.constant(),
         )
 
     def compiled(*args, mesh=None):

@@ -13,8 +13,6 @@ LAYERS = [
     {"verify"},
     {"drafters", "control"},
     {"generate", "loop", "round", "state", "_inputs", ""},  # "" is specdec_jax itself, what generate's users export
-    {"batch", "trace", "viz", "bench", "testing"},
-    {"generate", "state", "round", "_inputs", ""},  # "" is specdec_jax itself: what generate and its users export
     {"batch", "trace", "viz", "bench", "plan", "testing"},
     {"cli"},
 ]
