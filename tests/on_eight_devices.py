@@ -59,8 +59,8 @@ def main(folder: Path, shapes: list[list[int]]) -> None:
             sampling=SAMPLING,
             config=CONFIG,
             max_new_tokens=np.arange(B) + 8,
-            controller=sd.constant(),
             mesh=mesh,
+            controller=sd.constant(),
         )
 
     def compiled(*args, mesh=None):

@@ -18,7 +18,6 @@ from ..state import GenerateConfig
 from . import UserError
 from .options import parse
 
-_CONFIG = GenerateConfig(capacity=2048, draft_length=4)
 SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "configs").glob("*.json"))}
 """Configurations by name."""
 
@@ -43,13 +42,13 @@ class Options:
     """Chips that hold a target between them; the batch is divided over all such groups."""
     draft_whole: bool = False
     """Hold the drafter whole on every chip instead of dividing it too."""
-    capacity: int = _CONFIG.capacity
+    capacity: int = 2048
     """Most tokens a row may hold, prompt included."""
     prompt_slots: int = 1024
     """Slots of a prompt."""
-    draft_length: int = _CONFIG.draft_length
+    draft_length: int = 4
     """Most guesses in a round."""
-    rule: str = _CONFIG.rule
+    rule: str = "block"
     """Acceptance rule."""
     alpha: float = 0.7
     """For the estimate: the probability that a guess is kept."""
@@ -66,8 +65,11 @@ class Options:
             raise ValueError(f"alpha is {self.alpha}; expected a probability, from 0 to 1")
 
     def config(self) -> GenerateConfig:
-        """The static part."""
-        return dataclasses.replace(_CONFIG, capacity=self.capacity, draft_length=self.draft_length, rule=self.rule)
+        """The static part; rounds of one width, all of them as long as a round can be."""
+        widths = (self.draft_length + 1,)
+        return GenerateConfig(
+            capacity=self.capacity, draft_length=self.draft_length, rule=self.rule, verify_widths=widths
+        )
 
 
 def main(args: Sequence[str]) -> int:

@@ -5,23 +5,22 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental.layout import Format, Layout
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .. import loop
 from .._inputs import Inputs
 from .._typing import PyTree
-from ..control import Costs, adaptive
 from ..drafters import Drafter, draft_model
 from ..generate import ROWS_OF_INPUTS, init
 from ..lm import LanguageModel
 from ..models import model_from_config, param_shapes, param_shardings
 from ..models.config import DecoderConfig
+from ..round import step
 from ..sampling import SamplingParams
 from ..sharding import AnyMesh, by_rows, check_rows, row_specs, state_shardings
-from ..state import GenerateConfig
-from ..verify import RULES
+from ..state import FinishReason, GenerateConfig
 
 _LAYERS = "stacked"
 """One array for all layers: the program stays small, and one sharding serves all."""
@@ -90,8 +89,13 @@ def programs(plan: Plan) -> Programs:
         )
 
     def decode(target_params, draft_params, state):
-        rule, costs = RULES[config.rule], Costs(1.0, [1.0] * len(config.widths)).checked(config.widths)
-        return loop.decode(rule, target, target_params, drafter, draft_params, adaptive(), costs, state, config)
+        def running(state):
+            return (state.finish_reason == FinishReason.RUNNING).any()
+
+        def one(state):
+            return step(target, target_params, drafter, draft_params, state, config=config)[0]
+
+        return lax.while_loop(running, one, state)
 
     def state_of(rows: int) -> PyTree:
         return jax.eval_shape(prefill, plan.target.params, draft_params, _inputs(rows, plan.prompt_slots))

@@ -25,7 +25,7 @@ def main() -> None:
         draft=plan.side(DRAFT, mesh),
         rows=64,
         prompt_slots=64,
-        config=GenerateConfig(capacity=512, draft_length=3),
+        config=GenerateConfig(capacity=512, draft_length=3, verify_widths=(4,)),
     )
     made = plan.programs(asked)
     program = made.decode()
