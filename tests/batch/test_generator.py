@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from busy import CAPACITY, DRAFT, EOS, GUESSERS, PARAMS, SEED, TARGET, WEAK, V, config, make, requests
 
-from specdec_jax import DRAFTERS, RULES, Drafter, FinishReason, GenerateConfig, LanguageModel, SamplingParams, generate
+from specdec_jax import (
+    DRAFTERS,
+    RULES,
+    Drafter,
+    FinishReason,
+    GenerateConfig,
+    LanguageModel,
+    SamplingParams,
+    constant,
+    generate,
+)
 from specdec_jax.batch import Answer, BatchGenerator, Refused, Request
 from specdec_jax.bench import count_traces
 
@@ -43,6 +53,7 @@ def one_batch(name: str, rule: str, asked: list[Request]):
         config=config(rule),
         max_new_tokens=[request.max_new_tokens for request in asked],
         eos_tokens=EOS,
+        controller=constant(),
     )
 
 
