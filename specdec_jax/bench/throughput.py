@@ -10,7 +10,6 @@ import numpy as np
 
 from ..batch import Answer, BatchGenerator, Request
 from ..batch.prompts import bucket
-from ..control import constant
 from ..generate import generate
 from ..sampling import SamplingParams
 
@@ -75,7 +74,8 @@ def _whole_batch(generator: BatchGenerator, members: Sequence[Request], slots: i
         config=generator.config,
         max_new_tokens=[request.max_new_tokens for request in rows],
         eos_tokens=generator.eos_tokens,
-        controller=constant(),  # as the slots have it
+        controller=generator.controller,
+        costs=generator.costs,
     )
     tokens, lengths = np.asarray(generation.tokens), np.asarray(generation.lengths)
     return {request.index: tokens[row, : lengths[row]].tolist() for row, request in enumerate(members)}
