@@ -25,7 +25,7 @@ MODEL = models.LlamaConfig(V, 32, 64, 1, 16, 8, 8, 64)
 CONFIG = sd.GenerateConfig(capacity=40, draft_length=K, prefill_chunk=4)
 # Greedy and sampled rows of uneven prompts and limits, so that device groups run different numbers of rounds.
 SAMPLING = sd.SamplingParams(
-    temperature=np.array([0, 1, 1, 0.5] * 2), top_k=np.array([0, 0, 20, 0] * 2), top_p=np.array([1, 1, 1, 0.9] * 2)
+    temperature=jnp.array([0, 1, 1, 0.5] * 2), top_k=jnp.array([0, 0, 20, 0] * 2), top_p=jnp.array([1, 1, 1, 0.9] * 2)
 )
 LENGTHS = np.array([1, 4, 7, 2, 8, 3, 5, 6])
 PROMPTS = np.random.default_rng(0).integers(0, V, (B, 8))
@@ -72,7 +72,7 @@ def main(folder: Path, shapes: list[list[int]]) -> None:
         placed = [models.load(path, layers="stacked", mesh=mesh).params for path in paths]
         program = compiled(*placed, mesh=mesh)
         got = program(*placed)
-        inside = [found for found in collectives(program.as_text()) if found.loops]
+        inside = [found for found in collectives(program.as_text() or "") if found.loops]
         rows = B // data
         print(
             json.dumps(

@@ -72,9 +72,10 @@ def test_the_report_is_for_people_and_names_what_does_not_fit():
         "round": {"bytes": 12e6, "least_bytes": 10e6, "largest_other": 512, "messages": 40, "cache_copies": 3},
         "estimate": {"tokens_per_second": 2e4, "plain_tokens_per_second": 1e4, "tokens_per_round": 2.5, "speedup": 2.0},
     }
-    console = Console(file=io.StringIO(), width=200)
+    written = io.StringIO()
+    console = Console(file=written, width=200)
     show(json.loads(json.dumps(found)), console)
-    text = console.file.getvalue()
+    text = written.getvalue()
     assert "does not fit the chip's 16 GB" in text
     assert "19.00" in text
     assert "12.0 MB a chip, 1.200 times the least" in text
