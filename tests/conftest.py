@@ -1,5 +1,6 @@
 """What every test runs under: shapes checked at run time, no silent promotion, compiled programs kept between runs."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -28,17 +29,25 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-MAPS = Path("/proc/self/maps")
-"""Of Linux, one line a mapping."""
+MAPS, MEMORY = Path("/proc/self/maps"), Path("/proc/self/statm")
+"""Of Linux: one line a mapping; and pages, those in memory second."""
+MOST_MAPS, MOST_BYTES = 20_000, 4 << 30
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_programs():
-    """Let go of compiled programs before a worker has so many that it cannot map another: Linux allows 65,530 maps a
-    process, a program of XLA:CPU takes dozens, and one that cannot be mapped is a segmentation fault."""
+    """Let go of compiled programs before a worker has so many that it cannot map another, or that memory runs out.
+
+    Linux allows 65,530 maps a process, a program of XLA:CPU takes dozens, and one that cannot be mapped is a segmentation
+    fault.
+    """
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 20_000:
+    if not MAPS.exists():
+        return
+    many = MAPS.read_bytes().count(b"\n") > MOST_MAPS
+    if many or int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
         jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from programs import quick
 from specdec_jax import GenerateConfig, draft_model
 from specdec_jax.batch import programs
 from specdec_jax.batch.prompts import pack
+from specdec_jax.control import Costs, constant
 from specdec_jax.models import LlamaConfig, init_params, model_from_config
 
 BATCH, ROWS = 8, 2
@@ -31,8 +32,9 @@ def compiled(name: str):
     state, axes = programs.blank(*models, eos, batch=BATCH, config=config)
     leaves, tree = jax.tree.flatten(state)
     if name == "decode":
-        whole, static = partial(inspect.unwrap(programs.decode), *models), {"config": config}
-        values = (np.int32(1), np.int32(9))
+        costs = Costs(0.1, [1.0] * len(config.widths)).checked(config.widths)
+        whole = partial(inspect.unwrap(programs.decode), *models, constant(), costs)
+        static, values = {"config": config}, ((), np.int32(1), np.int32(9))
     else:
         whole, static = partial(inspect.unwrap(programs.insert), *models), {"config": config, "axes": axes}
         values = (pack([], ROWS, 64, 0), np.zeros(ROWS, np.int32), np.int32(ROWS), np.bool_(True), eos)
