@@ -38,8 +38,8 @@ MOST_MAPS, MOST_BYTES = 20_000, 4 << 30
 def few_programs():
     """Let go of compiled programs before a worker has so many that it cannot map another, or that memory runs out.
 
-    Linux allows 65,530 maps a process, a program of XLA:CPU takes dozens, and one that cannot be mapped is a segmentation
-    fault.
+    Linux allows 65,530 maps a process, a program of XLA:CPU takes dozens, and one that cannot be mapped is a
+    segmentation fault.
     """
     yield
     if not MAPS.exists():
