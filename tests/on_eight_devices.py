@@ -1,4 +1,4 @@
-"""Generation on meshes of eight CPU devices, for test_sharding to run in a process that has them.
+"""Generation on meshes of eight CPU devices, for test_mesh to run in a process that has them.
 
 Given an empty folder and a list of meshes, it prints one line of JSON a mesh: whether the tokens are those of one
 device, and what the program exchanges. The parameters come from files, straight into their shards.

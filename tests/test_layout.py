@@ -80,3 +80,9 @@ def test_the_parser_sees_imports():
     assert "sampling.draw" in imports("verify.token", MODULES["verify.token"])
     assert "verify.token" in imports("verify", MODULES["verify"])
     assert "lm" in imports("generate", MODULES["generate"])
+
+
+def test_names_of_test_files_are_unique():
+    """Pytest imports them by name alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {name for name in names if names.count(name) > 1} == set()
