@@ -2,6 +2,7 @@
 
 from .contest import Contestant, Entry, contest, speculative
 from .costs import measure_costs
+from .lengths import Forecast, Lengths, Measured, by_length
 from .memory import Memory, memory
 from .rounds import Pass, RoundCost, round_cost
 from .simulated import Simulated, SimulatedCost, simulate, simulated_costs
@@ -13,11 +14,15 @@ __all__ = [
     "Contestant",
     "Draft",
     "Entry",
+    "Forecast",
+    "Lengths",
+    "Measured",
     "Memory",
     "Pass",
     "RoundCost",
     "Simulated",
     "SimulatedCost",
+    "by_length",
     "contest",
     "count_traces",
     "in_turns",

@@ -42,21 +42,16 @@ def speculative(
     costs: Costs | None = None,
     seen: Callable[[Generation], None] = lambda generation: None,
 ) -> Contestant:
-    """`generate` for one row at temperature 0, with as many guesses as pay at ``costs``; ``seen`` gets each generation.
+    """`generate` for one row at temperature 0, as many guesses as pay at ``costs``; ``seen`` gets each generation."""
 
-    All prompts have the shape of the capacity: one program, which reads a prompt in as many chunks as it has.
-    """
-
-    def answer(prompt: Sequence[int], limit: int) -> list[int]:
-        prompts = np.zeros((1, config.capacity), np.int32)
-        prompts[0, : len(prompt)] = prompt
-        generation = generate(
+    def run(prompts: np.ndarray, lengths: np.ndarray, limit: int) -> Generation:
+        return generate(
             target,
             target_params,
             drafter,
             drafter_params,
             prompts,
-            np.asarray([len(prompt)]),
+            lengths,
             key=jax.random.key(0),
             sampling=SamplingParams(temperature=0.0),
             config=config,
@@ -64,6 +59,24 @@ def speculative(
             eos_tokens=eos_tokens,
             costs=costs,
         )
+
+    return one_row(run, config.capacity, seen)
+
+
+def one_row(
+    run: Callable[[np.ndarray, np.ndarray, int], Generation],
+    capacity: int,
+    seen: Callable[[Generation], None] = lambda generation: None,
+) -> Contestant:
+    """A contestant of ``run(prompts [1, capacity], lengths [1], most new tokens)``.
+
+    All prompts have the shape of the capacity: one program, which reads a prompt in as many chunks as it has.
+    """
+
+    def answer(prompt: Sequence[int], limit: int) -> list[int]:
+        prompts = np.zeros((1, capacity), np.int32)
+        prompts[0, : len(prompt)] = prompt
+        generation = run(prompts, np.asarray([len(prompt)]), limit)
         seen(generation)
         return np.asarray(generation.tokens)[0, : int(generation.lengths[0])].tolist()
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "answer the shipped prompts with and without a drafter, and compare",
     "explain": "show on one token, in pictures, how the output keeps the target's distribution",
     "trace": "show a generation round by round, in the terminal and as a page",
+    "predict": "say what speculation gains, from numbers or for two models beside the measurement",
     "convert": "write a model as a Hugging Face directory",
     "distill": "train a drafter for a target",
     "check": "check that a drafter changes nothing in what a model says",

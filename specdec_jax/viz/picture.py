@@ -56,6 +56,9 @@ _STYLE: Any = {
 style = functools.partial(matplotlib.rc_context, _STYLE)
 """A context in which pictures are drawn."""
 
+KINDS = (".svg", ".png")
+"""Endings of the files."""
+
 _SVG = "http://www.w3.org/2000/svg"
 
 
@@ -82,12 +85,22 @@ def inline(picture: Picture) -> Markup:
 
 
 def save(picture: Picture, folder: Path) -> None:
-    """NAME.svg and NAME.png (300 dots an inch) in a folder, which is made."""
+    """NAME.svg and NAME.png in a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{picture.name}.svg").write_text(_svg(picture), encoding="utf-8")
+    for kind in KINDS:
+        write(picture, folder / f"{picture.name}{kind}")
+
+
+def write(picture: Picture, path: Path) -> None:
+    """A file of the kind that its name ends in, one of `KINDS`: .svg, or .png of 300 dots an inch."""
+    if path.suffix not in KINDS:
+        raise ValueError(f"a picture's file is {path}; expected a name that ends in {' or '.join(KINDS)}")
+    if path.suffix == ".svg":
+        path.write_text(_svg(picture), encoding="utf-8")
+        return
     with style():
         _settle(picture.figure)
-        picture.figure.savefig(folder / f"{picture.name}.png", dpi=300)
+        picture.figure.savefig(path, dpi=300)
 
 
 def _settle(figure: Figure) -> None:

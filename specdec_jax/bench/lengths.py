@@ -1,0 +1,202 @@
+"""A pair of models by draft length: what closed forms make of its acceptance and costs, and what it does."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array, Int, PyTree
+from ..control import Costs
+from ..control.constant import fixed
+from ..drafters import Drafter
+from ..generate import init
+from ..lm import LanguageModel
+from ..loop import decode
+from ..sampling import SamplingParams
+from ..state import GenerateConfig, Generation, Stats
+from ..theory import tokens_of
+from ..verify import RULES
+from .contest import Contestant, Entry, contest, one_row, speculative
+
+PLAIN, ADAPTIVE = "no drafter", "adaptive"
+
+
+class Forecast(NamedTuple):
+    """What rounds of up to so many guesses should give."""
+
+    draft_length: int
+    tokens: float
+    """Of a round."""
+    cost: float
+    """Of a round, in rounds without guesses."""
+    speedup: float
+
+
+class Measured(NamedTuple):
+    """What a contestant did over all prompts."""
+
+    tokens: int
+    block_efficiency: float
+    tokens_per_second: float
+    """With the time that it took to read the prompts."""
+    speedup: float
+    """Of the rest: reading is taken off its time, and off that of plain decoding."""
+
+
+class Lengths(NamedTuple):
+    """Prediction and measurement side by side."""
+
+    alpha_at: list[float]
+    """By place of the guess: how often it was kept where those before it were. One not made counts as refused."""
+    forecasts: list[Forecast]
+    """By draft length, from 0."""
+    measured: dict[str, Measured]
+    """By name: `PLAIN`, the draft lengths, `ADAPTIVE`."""
+
+
+def by_length(
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter,
+    drafter_params: PyTree,
+    prompts: Sequence[Sequence[int]],
+    costs: Costs,
+    *,
+    config: GenerateConfig,
+    eos_tokens: Sequence[int],
+    max_new_tokens: int,
+    repeats: int,
+    progress: Callable[[str], None] = lambda what: None,
+) -> Lengths:
+    """Answer prompts one at a time, greedily, with 1 .. K guesses in every round, adaptively and plainly, in turns.
+
+    K is ``config.draft_length``. Acceptance is that of the rounds with K guesses, on these very prompts.
+
+    Raises:
+        ValueError: where answers are so short that decoding them takes no time beside reading the prompts.
+    """
+    drafting = (target, target_params, drafter, drafter_params)
+    seen: dict[str, list[Generation]] = {}
+
+    def watched(name: str) -> Callable[[Generation], None]:
+        return seen.setdefault(name, []).append
+
+    plain = partial(speculative, target, target_params, None, None, config=config, eos_tokens=eos_tokens)
+    length = partial(_at_length, *drafting, config=config, eos_tokens=eos_tokens)
+    K = config.draft_length
+    contestants = {
+        PLAIN: plain(seen=watched(PLAIN)),
+        **{str(k): length(k, seen=watched(str(k))) for k in range(1, K + 1)},
+        ADAPTIVE: speculative(*drafting, config=config, eos_tokens=eos_tokens, costs=costs, seen=watched(ADAPTIVE)),
+    }
+    reading = {f"{name}, reading": _only_reading(one) for name, one in ((PLAIN, plain()), (str(K), length(K)))}
+    entries = contest(contestants | reading, prompts, max_new_tokens=max_new_tokens, repeats=repeats, progress=progress)
+    stats = {name: _sum(generations) for name, generations in seen.items()}
+    read = {name: entries[f"{PLAIN if name == PLAIN else K}, reading"].seconds for name in contestants}
+    before = _seconds_a_token(entries[PLAIN], read[PLAIN])
+    return Lengths(
+        alpha_at=_alphas(stats[str(K)]),
+        forecasts=forecasts(stats[str(K)], costs, config.widths),
+        measured={
+            name: Measured(
+                tokens=entries[name].tokens,
+                block_efficiency=_block_efficiency(seen[name]),
+                tokens_per_second=entries[name].tokens_per_second,
+                speedup=before / _seconds_a_token(entries[name], read[name]),
+            )
+            for name in contestants
+        },
+    )
+
+
+def forecasts(stats: Stats, costs: Costs, widths: tuple[int, ...]) -> list[Forecast]:
+    """For 0 .. K guesses a round, from counts of rounds that were allowed K.
+
+    A guess costs nothing where it was not made, for a drafter may find fewer than it is allowed.
+    """
+    made, alphas = _share(stats.drafted_at, stats), _alphas(stats)
+    whole = np.array([costs.of_round(guesses, widths) for guesses in range(len(made) + 1)])
+    cost = np.concatenate([[1.0], 1 + np.cumsum(made * np.diff(whole)) / whole[0]])
+    tokens = [tokens_of(alphas[:K]) for K in range(len(whole))]
+    gains = zip(tokens, cost.tolist(), strict=True)
+    return [Forecast(K, given, taken, given / taken) for K, (given, taken) in enumerate(gains)]
+
+
+def _alphas(stats: Stats) -> list[float]:
+    kept = _share(stats.accepted_at, stats)
+    before = np.concatenate([[1.0], kept[:-1]])
+    return np.divide(kept, before, out=np.zeros(len(kept)), where=before > 0).tolist()
+
+
+def _share(counts: Int[Array, "B K"], stats: Stats) -> np.ndarray:
+    """Of all rounds [K]."""
+    return np.asarray(counts).sum(axis=0) / np.asarray(stats.rounds).sum()
+
+
+def _sum(generations: Sequence[Generation]) -> Stats:
+    """Over all of them, as one row. Timed repeats and the warm-up count too, which changes ratios little."""
+    rows = (one.stats for one in generations)
+    return jax.tree.map(lambda *counts: jnp.concatenate(counts).sum(axis=0, keepdims=True), *rows)
+
+
+def _block_efficiency(generations: Sequence[Generation]) -> float:
+    return sum(int(one.lengths.sum()) for one in generations) / sum(int(one.stats.rounds.sum()) for one in generations)
+
+
+def _seconds_a_token(entry: Entry, reading: float) -> float:
+    if entry.seconds <= reading:
+        raise ValueError(
+            f"{entry.tokens} tokens took {entry.seconds:.3g} s, and reading their prompts alone {reading:.3g} s; "
+            "expected longer answers: raise max_new_tokens"
+        )
+    return (entry.seconds - reading) / entry.tokens
+
+
+def _only_reading(one: Contestant) -> Contestant:
+    return lambda prompt, limit: one(prompt, 0)
+
+
+def _at_length(
+    target: LanguageModel,
+    target_params: PyTree,
+    drafter: Drafter,
+    drafter_params: PyTree,
+    length: int,
+    *,
+    config: GenerateConfig,
+    eos_tokens: Sequence[int],
+    seen: Callable[[Generation], None] = lambda generation: None,
+) -> Contestant:
+    """As `speculative`, with always as many guesses; one program serves all lengths."""
+    ends = jnp.asarray(eos_tokens, jnp.int32)
+
+    def run(prompts: np.ndarray, lengths: np.ndarray, limit: int) -> Generation:
+        traced = (jnp.int32(length), jnp.int32(limit))
+        return _with_length(target, target_params, drafter, drafter_params, prompts, lengths, ends, *traced, config)
+
+    return one_row(run, config.capacity, seen)
+
+
+@partial(jax.jit, static_argnames=("target", "drafter", "config"))
+def _with_length(
+    target, target_params, drafter, drafter_params, prompts, lengths, eos_tokens, length, limit, config: GenerateConfig
+) -> Generation:
+    state = init(
+        target,
+        target_params,
+        drafter,
+        drafter_params,
+        prompts,
+        lengths,
+        key=jax.random.key(0),
+        sampling=SamplingParams(temperature=0.0),
+        config=config,
+        max_new_tokens=limit,
+        eos_tokens=eos_tokens,
+    )
+    costs = Costs(jnp.float32(0), jnp.ones(len(config.widths)))  # which a fixed length does not weigh
+    drafting = (target, target_params, drafter, drafter_params)
+    return decode(RULES[config.rule], *drafting, fixed(length), costs, state, config).generation(config.capacity)

@@ -1,0 +1,179 @@
+"""``specdec predict``: what speculation gains, from numbers alone or for two models beside what they do."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import arg
+
+from .. import theory
+from ..state import GenerateConfig
+from ..viz import picture
+from ..viz.curves import Curve, by_draft_length
+from . import UserError
+from .options import CONFIG, File, parse
+
+_ALPHAS, _DRAFT_COST, _MOST = (0.6, 0.7, 0.8, 0.9), 0.05, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Predict tokens of a round, speedup and best draft length before anything is tried.
+
+    From an acceptance and costs: --alpha .7 --draft-cost .05. Or for two models, on prompts, beside the measurement:
+    --target MODEL --draft MODEL --prompt-file FILE, greedily and one prompt at a time.
+    """
+
+    alpha: tuple[float, ...] = ()
+    """Chances that a guess is kept; by default .6 .7 .8 .9."""
+    draft_cost: float | None = None
+    """Of one guess, in steps of the target; by default .05."""
+    verify_costs: tuple[float, ...] = ()
+    """Of passes over 1, 2, 3, ... tokens, in steps of the target, so the first is 1; by default all of them are."""
+    rows: tuple[int, ...] = (1, 8, 64)
+    """Batches whose rounds are predicted: a batch waits for its slowest row."""
+    tokens: int = 256
+    """Tokens that each of these rows gets."""
+    target: str | None = None
+    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m, which it is by default if a draft is named."""
+    draft: str | None = None
+    """Who guesses: ngram (by default, if a target is named), exit:M, a feature head, or a model with the target's
+    vocabulary."""
+    prompt_file: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Prompts as in specdec generate; by default those that come with the package."""
+    draft_length: int | None = None
+    """Most guesses in a round; by default 16, or 4 for two models."""
+    capacity: int = CONFIG.capacity
+    """Most tokens a row may hold, prompt included."""
+    max_new_tokens: int = 32
+    """Most new tokens of an answer."""
+    repeats: int = 3
+    """Times that each answer is timed; the median counts."""
+    output: File = None
+    """A picture of the curves to write, .svg or .png."""
+
+    def __post_init__(self):
+        numbers = {"--alpha": self.alpha, "--draft-cost": self.draft_cost, "--verify-costs": self.verify_costs}
+        given = [name for name, value in numbers.items() if value not in ((), None)]
+        if self.of_models and given:
+            raise ValueError(f"got models and {' and '.join(given)}; expected one or the other: models are measured")
+        if not self.of_models and self.prompt_file is not None:
+            raise ValueError("got --prompt-file without models; expected --target or --draft beside it")
+        if self.draft == "none":
+            raise ValueError("draft is none; expected a drafter, whose gain is to be predicted, such as ngram")
+        for name in ("tokens", "max_new_tokens", "repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
+        if self.verify_costs and (self.verify_costs[0] != 1 or len(self.verify_costs) < 2):
+            raise ValueError(
+                f"verify_costs is {self.verify_costs}; expected 1, for a step of the target, and the costs of wider "
+                "passes in such steps"
+            )
+        if min(self.rows, default=1) < 1:
+            raise ValueError(f"rows has {min(self.rows)}; expected batches of at least 1")
+        if self.output is not None and self.output.suffix not in picture.KINDS:
+            raise ValueError(f"output is {self.output}; expected a name that ends in {' or '.join(picture.KINDS)}")
+        self.config()
+
+    @property
+    def of_models(self) -> bool:
+        return self.target is not None or self.draft is not None
+
+    def config(self) -> GenerateConfig:
+        """Of the models' programs."""
+        K = CONFIG.draft_length if self.draft_length is None else self.draft_length
+        return GenerateConfig(capacity=self.capacity, draft_length=K)
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command."""
+    options = parse(Options, "predict", args)
+    if options.output is not None and not options.output.absolute().parent.is_dir():
+        raise UserError(f"cannot write {options.output}; expected a file in a folder that exists")
+    console = Console(highlight=False)
+    if options.of_models:
+        from .predict_models import predict_models
+
+        found, drawn = predict_models(options, console)
+    else:
+        found, drawn = _predict(options, console)
+    if options.output is not None:
+        picture.write(drawn, options.output)
+        console.print(f"{options.output}: the curves", markup=False, soft_wrap=True)
+    print(json.dumps(found))
+    return 0
+
+
+def _predict(options: Options, console: Console) -> tuple[dict[str, Any], picture.Picture]:
+    """From numbers alone."""
+    draft_cost = _DRAFT_COST if options.draft_cost is None else options.draft_cost
+    most = _most(options)
+    verify = options.verify_costs or (1.0,) * (most + 1)
+    try:
+        breaks = [theory.break_even_alpha(K, draft_cost, verify[K]) for K in range(1, most + 1)]
+        alphas = [_of_alpha(alpha, draft_cost, verify, options, most) for alpha in options.alpha or _ALPHAS]
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    _report(alphas, breaks, options, draft_cost, console)
+    found = {
+        "draft_cost": draft_cost,
+        "verify_costs": verify[: most + 1],
+        "break_even_alpha": dict(enumerate(breaks, 1)),
+        "alphas": alphas,
+    }
+    lengths = range(most + 1)
+    curves = [Curve(f"alpha {one['alpha']:g}", lengths, one["tokens"], one["speedup"]) for one in alphas]
+    return found, by_draft_length(curves)
+
+
+def _most(options: Options) -> int:
+    """Guesses that costs are known for."""
+    known = len(options.verify_costs) - 1 if options.verify_costs else None
+    asked = options.draft_length
+    if known is not None and asked is not None and asked > known:
+        raise UserError(
+            f"verify_costs has {known + 1} numbers; expected {asked + 1}, for passes of up to draft_length + 1 tokens"
+        )
+    return next(most for most in (asked, known, _MOST) if most is not None)
+
+
+def _of_alpha(alpha: float, draft_cost: float, verify: Sequence[float], options: Options, most: int) -> dict[str, Any]:
+    best, speedup = theory.best_draft_length(alpha, draft_cost, verify.__getitem__, most=most)
+    return {
+        "alpha": alpha,
+        "tokens": [theory.expected_tokens(alpha, K) for K in range(most + 1)],
+        "speedup": [theory.speedup(alpha, K, draft_cost, verify[K]) for K in range(most + 1)],
+        "best": {"draft_length": best, "tokens": theory.expected_tokens(alpha, best), "speedup": speedup},
+        "rounds": {rows: theory.expected_rounds(alpha, best, options.tokens, rows) for rows in options.rows},
+    }
+
+
+def _report(
+    alphas: Sequence[dict[str, Any]],
+    breaks: Sequence[float | None],
+    options: Options,
+    draft_cost: float,
+    console: Console,
+) -> None:
+    table = Table("K", title=f"tokens of a round / speedup, a guess at {draft_cost:g} steps", title_justify="left")
+    for one in alphas:
+        table.add_column(f"alpha {one['alpha']:g}", justify="right")
+    table.add_column("pays above alpha", justify="right")
+    for K, least in enumerate(breaks, 1):
+        cells = [f"{one['tokens'][K]:.2f} / {one['speedup'][K]:.2f}" for one in alphas]
+        table.add_row(str(K), *cells, "never" if least is None else f"{least:.3f}")
+    console.print(table)
+    table = Table(
+        "alpha", title=f"at the best K: rounds until all of B rows have {options.tokens} tokens", title_justify="left"
+    )
+    for name in ("best K", "tokens of a round", "speedup", *(f"rounds, B = {rows}" for rows in options.rows)):
+        table.add_column(name, justify="right")
+    for one in alphas:
+        best = one["best"]
+        figures = [f"{best['tokens']:.2f}", f"{best['speedup']:.2f}", *(f"{n:.1f}" for n in one["rounds"].values())]
+        table.add_row(f"{one['alpha']:g}", str(best["draft_length"]), *figures)
+    console.print(table)

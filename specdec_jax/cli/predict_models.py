@@ -1,0 +1,129 @@
+"""The prediction for two models, beside the measurement on the same prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .. import bench, theory
+from ..bench.lengths import ADAPTIVE, PLAIN, Forecast, Lengths
+from ..control import Costs
+from ..models import load
+from ..sampling import SamplingParams
+from ..state import GenerateConfig
+from ..viz.curves import Curve, by_draft_length
+from ..viz.picture import Picture
+from . import UserError, costs, drafting, requests
+from .prompts import SHIPPED, from_file
+
+if TYPE_CHECKING:
+    from .predict import Options
+
+
+def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], Picture]:
+    """Figures ready for JSON, and the picture; a table is printed."""
+    errors = Console(stderr=True, highlight=False, style="dim")
+    name = options.target or "smollm2-135m"
+    prompts = from_file(options.prompt_file or SHIPPED)
+    errors.print(f"loading {name}")
+    target, config = load(name), options.config()
+    asked, faults = requests.prepare(
+        prompts,
+        target,
+        config=config,
+        sampling=SamplingParams(temperature=0.0),
+        max_new_tokens=options.max_new_tokens,
+        chat=target.tokenizer is not None and target.tokenizer.chat_template is not None,
+    )
+    if faults:
+        raise UserError(f"{faults[0].where}: {faults[0].why}")
+    made = drafting.make(options.draft or "ngram", target)
+    assert made.drafter is not None, "Options refuses none"
+    pair = (made.target.model, made.target.params, made.drafter, made.params)
+
+    known = costs.find(made, config, 1)
+    if known is None:
+        errors.print("measuring costs, which specdec tune would keep")
+    try:
+        found = bench.measure_costs(*pair, batch=1, config=config)[0] if known is None else known
+        lengths = bench.by_length(
+            *pair,
+            [request.token_ids for request in asked],
+            found,
+            config=config,
+            eos_tokens=() if target.tokenizer is None else target.tokenizer.eos_ids,
+            max_new_tokens=options.max_new_tokens,
+            repeats=options.repeats,
+            progress=errors.print,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    breaks = _breaks(found, config)
+    _report(lengths, breaks, f"{target.name} with {made.name}, {len(asked)} prompts, greedy", console)
+    record = {
+        "target": target.name,
+        "draft": made.name,
+        "prompts": len(asked),
+        "max_new_tokens": options.max_new_tokens,
+        "repeats": options.repeats,
+        "costs": {"draft_step": float(found.draft_step), "verify": [*map(float, found.verify)]},
+        "costs_were_kept": known is not None,
+        "break_even_alpha": breaks,
+        "alpha_at": lengths.alpha_at,
+        "predicted": [one._asdict() for one in lengths.forecasts],
+        "measured": {name: one._asdict() for name, one in lengths.measured.items()},
+    }
+    return record, _picture(lengths)
+
+
+def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, console: Console) -> None:
+    table = Table("K", title=title, title_justify="left")
+    for name in ("alpha at K", "pays above", "tokens of a round", "measured", "speedup", "measured", "tokens/s"):
+        table.add_column(name, justify="right")
+    for K, forecast in enumerate(lengths.forecasts):
+        one = lengths.measured[str(K) if K else PLAIN]
+        table.add_row(
+            str(K),
+            f"{lengths.alpha_at[K - 1]:.2f}" if K else "",
+            _share(breaks[K]) if K else "",
+            f"{forecast.tokens:.2f}",
+            f"{one.block_efficiency:.2f}",
+            f"{forecast.speedup:.2f}",
+            f"{one.speedup:.2f}",
+            f"{one.tokens_per_second:.2f}",
+        )
+    one, best = lengths.measured[ADAPTIVE], _best(lengths)
+    figures = [best.tokens, one.block_efficiency, best.speedup, one.speedup, one.tokens_per_second]
+    table.add_row(ADAPTIVE, "", "", *(f"{figure:.2f}" for figure in figures))
+    console.print(table)
+    console.print(f"Predicted for {ADAPTIVE}: as the best K, {best.draft_length}. Speedups leave reading prompts out.")
+
+
+def _share(alpha: float | None) -> str:
+    return "never" if alpha is None else f"{alpha:.2f}"
+
+
+def _best(lengths: Lengths) -> Forecast:
+    return max(lengths.forecasts, key=lambda forecast: forecast.speedup)
+
+
+def _breaks(found: Costs, config: GenerateConfig) -> dict[int, float | None]:
+    """The alphas above which K guesses a round pay."""
+    plain = found.of_round(0, config.widths)
+    step = float(found.draft_step) / plain
+    return {
+        K: theory.break_even_alpha(K, step, found.of_round(K, config.widths) / plain - K * step)
+        for K in range(1, config.draft_length + 1)
+    }
+
+
+def _picture(lengths: Lengths) -> Picture:
+    predicted = lengths.forecasts
+    K = [one.draft_length for one in predicted]
+    seen = [lengths.measured[str(k) if k else PLAIN] for k in K]
+    return by_draft_length(
+        [Curve("predicted", K, [one.tokens for one in predicted], [one.speedup for one in predicted])],
+        points=[Curve("measured", K, [one.block_efficiency for one in seen], [one.speedup for one in seen])],
+    )

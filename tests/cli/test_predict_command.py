@@ -1,0 +1,151 @@
+"""``specdec predict``: the check values from numbers alone, and a tiny pair beside a clock of the test's own."""
+
+import importlib
+import json
+from itertools import count
+
+import numpy as np
+import pytest
+from programs import quick
+
+from specdec_jax import Costs
+from specdec_jax.bench import lengths
+from specdec_jax.cli import costs, drafting, main
+from specdec_jax.models import load
+from specdec_jax.state import GenerateConfig
+
+CONTEST = importlib.import_module("specdec_jax.bench.contest")  # the package has a function of that name
+QUICKLY = quick(lengths._with_length.__wrapped__, static_argnames=("target", "drafter", "config"))
+
+
+def told(capsys) -> dict:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_check_values(capsys):
+    assert main(["predict", "--alpha", ".6", ".7", ".8", ".9", "--draft-cost", ".05"]) == 0
+    found = told(capsys)["alphas"]
+    assert [one["tokens"][4] for one in found] == pytest.approx([2.3056, 2.7731, 3.3616, 4.0951], abs=5e-5)
+    assert [one["best"]["draft_length"] for one in found] == [4, 6, 8, 13]
+    assert [one["best"]["speedup"] for one in found] == pytest.approx([1.9213, 2.3529, 3.0921, 4.6741], abs=5e-5)
+
+
+def test_passes_that_cost_more_make_the_best_shorter(capsys):
+    assert main(["predict", "--alpha", ".3", ".7", "--draft-cost", ".1", "--verify-costs", "1", "1.3", "1.35"]) == 0
+    found = told(capsys)
+    assert found["verify_costs"] == [1, 1.3, 1.35]
+    low, high = found["alphas"]
+    assert low["best"] == {"draft_length": 0, "tokens": 1, "speedup": 1}
+    assert high["best"]["draft_length"] == 2
+    assert high["speedup"][2] == pytest.approx((1 + 0.7 + 0.49) / (2 * 0.1 + 1.35))
+    assert found["break_even_alpha"]["1"] == pytest.approx(0.4)
+
+
+def test_rounds_of_a_batch_are_those_of_its_slowest_row(capsys):
+    assert main(["predict", "--alpha", "0", ".5", "--tokens", "10", "--rows", "1", "4"]) == 0
+    none, some = (one["rounds"] for one in told(capsys)["alphas"])
+    assert none == {"1": 10, "4": 10}
+    assert some["1"] < some["4"] < 10
+
+
+def test_guesses_that_cost_more_than_a_step_never_pay(capsys):
+    assert main(["predict", "--alpha", ".9", "--draft-cost", "1.5", "--draft-length", "2"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out.splitlines()[-1])["break_even_alpha"] == {"1": None, "2": None}
+    assert "never" in out
+
+
+@pytest.mark.parametrize(("kind", "start"), [("svg", b"<svg"), ("png", b"\x89PNG\r\n\x1a\n")])
+def test_the_picture_is_of_the_kind_that_its_name_says(kind, start, tmp_path, capsys):
+    path = tmp_path / f"curves.{kind}"
+    assert main(["predict", "--alpha", ".7", "--draft-length", "3", "--output", str(path)]) == 0
+    assert path.read_bytes().startswith(start)
+    assert str(path) in capsys.readouterr().out
+
+
+@pytest.fixture
+def pair(tiny, other, tmp_path, monkeypatch, quick_programs):
+    """A tiny pair whose costs are kept, and a clock by which reading a prompt takes 1 s and answering it 2, 3, ..."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(lengths, "_with_length", QUICKLY)
+    draft, config = other("drafts", seed=4), GenerateConfig(capacity=32, draft_length=2)
+    costs.save(costs.key(drafting.make(str(draft), load(tiny)), config, 1), Costs(0.1, [1.0, 1.5]))
+
+    def in_turns(runs, repeats):
+        seconds = count(2)
+        for run in runs.values():
+            run()
+        return {name: [1.0 if name.endswith("reading") else float(next(seconds))] * repeats for name in runs}
+
+    monkeypatch.setattr(CONTEST, "in_turns", in_turns)
+    small = ["--capacity", "32", "--draft-length", "2", "--max-new-tokens", "8", "--repeats", "1"]
+    return ["--target", str(tiny), "--draft", str(draft), *small]
+
+
+def test_two_models_beside_the_measurement(pair, write_lines, tmp_path, capsys):
+    path = write_lines({"prompt": "a b c a b"}, {"prompt": "d e"})
+    picture = tmp_path / "curves.svg"
+    assert main(["predict", *pair, "--prompt-file", str(path), "--output", str(picture)]) == 0
+    found = told(capsys)
+    assert found["costs_were_kept"]
+    assert found["costs"] == {"draft_step": pytest.approx(0.1), "verify": pytest.approx([1.0, 1.5])}
+    assert list(found["measured"]) == ["no drafter", "1", "2", "adaptive"]
+    assert [found["measured"][name]["speedup"] for name in ("no drafter", "1", "2", "adaptive")] == pytest.approx(
+        [1, 1 / 2, 1 / 3, 1 / 4]  # by the clock, when reading is taken off
+    )
+    assert found["measured"]["no drafter"]["block_efficiency"] == 1
+    assert {one["tokens"] for one in found["measured"].values()} == {found["measured"]["no drafter"]["tokens"]}
+    alphas, forecast = found["alpha_at"], found["predicted"]
+    assert forecast[0] == {"draft_length": 0, "tokens": 1, "cost": 1, "speedup": 1}
+    assert [one["tokens"] for one in forecast[1:]] == pytest.approx(1 + np.cumsum(np.cumprod(alphas)))
+    assert [one["cost"] for one in forecast[1:]] == pytest.approx([1.6, 1.7], rel=0.1)
+    assert picture.read_text().count("measured") >= 1
+
+
+def test_answers_too_short_to_time(pair, write_lines, monkeypatch, capsys):
+    def in_turns(runs, repeats):
+        for run in runs.values():
+            run()
+        return {name: [1.0] * repeats for name in runs}
+
+    monkeypatch.setattr(CONTEST, "in_turns", in_turns)
+    assert main(["predict", *pair, "--prompt-file", str(write_lines({"prompt": "a"}))]) == 2
+    assert "and reading their prompts alone 1 s; expected longer answers: raise max_new_tokens" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--alpha 1.2", "alpha is 1.2; expected a probability"),
+        ("--draft-cost -1", "draft_cost is -1.0 and verify_cost 1.0; expected numbers"),
+        ("--verify-costs 1 1.5 --draft-length 4", "verify_costs has 2 numbers; expected 5, for passes of up to"),
+        ("--output none/curves.svg", "cannot write none/curves.svg; expected a file in a folder that exists"),
+    ],
+)
+def test_numbers_that_cannot_be(line, message, capsys):
+    assert main(["predict", *line.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--target x --alpha .7 --draft-cost .1", "got models and --alpha and --draft-cost; expected one or the other"),
+        ("--prompt-file x.jsonl", "got --prompt-file without models; expected --target or --draft"),
+        ("--draft none", "draft is none; expected a drafter"),
+        ("--verify-costs 2 3", "verify_costs is (2.0, 3.0); expected 1, for a step of the target"),
+        ("--verify-costs 1", "verify_costs is (1.0,); expected 1, for a step of the target, and"),
+        ("--rows 0", "rows has 0; expected batches of at least 1"),
+        ("--tokens 0", "tokens is 0; expected >= 1"),
+        ("--repeats 0", "repeats is 0; expected >= 1"),
+        ("--draft-length 0", "draft_length is 0; expected an integer >= 1"),
+        ("--output curves.pdf", "output is curves.pdf; expected a name that ends in .svg or .png"),
+    ],
+)
+def test_options_that_cannot_be(line, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["predict", *line.split()])
+    assert stop.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
