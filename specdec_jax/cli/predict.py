@@ -15,7 +15,7 @@ from ..state import GenerateConfig
 from ..viz import picture
 from ..viz.curves import Curve, by_draft_length
 from . import UserError
-from .options import CONFIG, File, parse
+from .options import CONFIG, File, check_integers, parse
 
 _ALPHAS, _DRAFT_COST, _MOST = (0.6, 0.7, 0.8, 0.9), 0.05, 16
 
@@ -65,9 +65,9 @@ class Options:
             raise ValueError("got --prompt-file without models; expected --target or --draft beside it")
         if self.draft == "none":
             raise ValueError("draft is none; expected a drafter, whose gain is to be predicted, such as ngram")
-        for name in ("tokens", "max_new_tokens", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
+        check_integers(self, tokens=(1, 2**16), max_new_tokens=(1, 2**31), repeats=(1, 2**16))
+        if self.draft_length is not None:
+            check_integers(self, draft_length=(1, 2**10))
         if self.verify_costs and (self.verify_costs[0] != 1 or len(self.verify_costs) < 2):
             raise ValueError(
                 f"verify_costs is {self.verify_costs}; expected 1, for a step of the target, and the costs of wider "
@@ -170,7 +170,7 @@ def _report(
     table = Table(
         "alpha", title=f"at the best K: rounds until all of B rows have {options.tokens} tokens", title_justify="left"
     )
-    for name in ("best K", "tokens of a round", "speedup", *(f"rounds, B = {rows}" for rows in options.rows)):
+    for name in ("K", "tokens", "speedup", *(f"rounds, B={rows}" for rows in options.rows)):
         table.add_column(name, justify="right")
     for one in alphas:
         best = one["best"]

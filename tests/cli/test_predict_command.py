@@ -3,6 +3,7 @@
 import importlib
 import json
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from specdec_jax.models import load
 from specdec_jax.state import GenerateConfig
 
 CONTEST = importlib.import_module("specdec_jax.bench.contest")  # the package has a function of that name
-QUICKLY = quick(lengths._with_length.__wrapped__, static_argnames=("target", "drafter", "config"))
+COMPILED: Any = lengths._with_length
+QUICKLY = quick(COMPILED.__wrapped__, static_argnames=("target", "drafter", "config"))
 
 
 def told(capsys) -> dict:
@@ -138,9 +140,9 @@ def test_numbers_that_cannot_be(line, message, capsys):
         ("--verify-costs 2 3", "verify_costs is (2.0, 3.0); expected 1, for a step of the target"),
         ("--verify-costs 1", "verify_costs is (1.0,); expected 1, for a step of the target, and"),
         ("--rows 0", "rows has 0; expected batches of at least 1"),
-        ("--tokens 0", "tokens is 0; expected >= 1"),
-        ("--repeats 0", "repeats is 0; expected >= 1"),
-        ("--draft-length 0", "draft_length is 0; expected an integer >= 1"),
+        ("--tokens 0", "tokens is 0; expected an integer from 1"),
+        ("--repeats 0", "repeats is 0; expected an integer from 1"),
+        ("--draft-length 0", "draft_length is 0; expected an integer from 1"),
         ("--output curves.pdf", "output is curves.pdf; expected a name that ends in .svg or .png"),
     ],
 )
