@@ -92,14 +92,15 @@ class _Trial:
     def start(self, tokens, lengths, sampling: SamplingParams | None = None) -> GenerateState:
         keys = jax.random.split(jax.random.key(self.seed), len(lengths))
         values = SamplingParams() if sampling is None else sampling
-        return self._start(jnp.asarray(tokens), jnp.asarray(lengths), keys, values.broadcast(len(lengths)))
+        params = (self.target_params, self.drafter_params)
+        return self._start(*params, jnp.asarray(tokens), jnp.asarray(lengths), keys, values.broadcast(len(lengths)))
 
-    def _init(self, tokens, lengths, keys, sampling):
-        return init(
+    def _init(self, target_params, drafter_params, tokens, lengths, keys, sampling):
+        return init(  # with params as arguments: a program would hold its own as constants
             self.target,
-            self.target_params,
+            target_params,
             self.drafter,
-            self.drafter_params,
+            drafter_params,
             tokens,
             lengths,
             key=keys,
