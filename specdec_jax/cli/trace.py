@@ -16,7 +16,7 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..trace import record
 from ..viz import picture, terminal, trace_page
-from . import drafting, requests
+from . import costs, drafting, requests
 from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, parse
 
 
@@ -84,6 +84,7 @@ def main(args: Sequence[str]) -> int:
             config=options.config,
             max_new_tokens=request.max_new_tokens,
             eos_tokens=tokenizer.eos_ids,
+            costs=costs.find(chosen, options.config, 1),
         )
     if console.is_terminal:
         moments = terminal.watch(moments, request.token_ids, bytes_of, console)
