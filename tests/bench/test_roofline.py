@@ -15,11 +15,11 @@ TARGET = markov_model(V)  # its cache holds the tokens themselves: four bytes ea
 
 
 def answered(prompts: list[list[int]], lengths: list[int], rounds: list[int], drafted: list[int]) -> Answered:
-    counts = [jnp.asarray(count, jnp.int32) for count in (rounds, drafted, drafted)]
+    made, taken = (jnp.asarray(count, jnp.int32) for count in (drafted, rounds))
     places = jnp.zeros((len(prompts), 1), jnp.int32)
     tokens, logprobs = jnp.zeros((len(prompts), 8), jnp.int32), jnp.zeros((len(prompts), 8))
     new = jnp.asarray(lengths, jnp.int32)
-    stats = Stats(*counts, places, places)
+    stats = Stats(taken, made, made, places, places)
     return Answered(prompts, Generation(tokens, new, new, Logprobs(logprobs, logprobs), stats))
 
 
