@@ -14,7 +14,7 @@ from .contest import Answered
 from .timing import in_turns
 
 _ROW = 1024
-"""Numbers that are summed to one. Several rows are needed, for a sum to one number is not divided over cores."""
+"""Numbers that are summed to one: the rows can be divided over cores."""
 
 
 def bandwidth(size: int, *, repeats: int = 7) -> float:
