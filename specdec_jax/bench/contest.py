@@ -17,6 +17,8 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig, Generation
 from .timing import in_turns
 
+_ADAPTIVE = adaptive()
+
 Prompts = Sequence[Sequence[int]]
 """Token ids of each row of a batch."""
 
@@ -61,28 +63,20 @@ def speculative(
     *,
     config: GenerateConfig,
     eos_tokens: Sequence[int],
-    controller: Controller | None = None,
+    controller: Controller = _ADAPTIVE,
     costs: Costs | None = None,
     seen: Callable[[Answered], None] = lambda answered: None,
 ) -> Contestant:
-    """`generate` at temperature 0, by default with as many guesses as pay at ``costs``; ``seen`` gets each generation.
+    """`generate` at temperature 0, by default as many guesses as pay at ``costs``; ``seen`` gets each generation."""
 
-    All prompts have the shape of the capacity: one program a batch size, which reads prompts in as many chunks as the
-    longest has.
-    """
-    controller = adaptive() if controller is None else controller
-
-    def answer(prompts: Prompts, limit: int) -> list[list[int]]:
-        padded = np.zeros((len(prompts), config.capacity), np.int32)
-        for row, prompt in enumerate(prompts):
-            padded[row, : len(prompt)] = prompt
-        generation = generate(
+    def run(prompts: np.ndarray, lengths: np.ndarray, limit: int) -> Generation:
+        return generate(
             target,
             target_params,
             drafter,
             drafter_params,
-            padded,
-            [len(prompt) for prompt in prompts],
+            prompts,
+            lengths,
             key=jax.random.key(0),
             sampling=SamplingParams(temperature=0.0),
             config=config,
@@ -91,6 +85,26 @@ def speculative(
             controller=controller,
             costs=costs,
         )
+
+    return padded(run, config.capacity, seen)
+
+
+def padded(
+    run: Callable[[np.ndarray, np.ndarray, int], Generation],
+    capacity: int,
+    seen: Callable[[Answered], None] = lambda answered: None,
+) -> Contestant:
+    """A contestant of ``run(prompts [B, capacity], lengths [B], most new tokens)``.
+
+    All prompts have the shape of the capacity: one program a batch size, which reads prompts in as many chunks as the
+    longest has.
+    """
+
+    def answer(prompts: Prompts, limit: int) -> list[list[int]]:
+        rows = np.zeros((len(prompts), capacity), np.int32)
+        for row, prompt in zip(rows, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        generation = run(rows, np.asarray([len(prompt) for prompt in prompts]), limit)
         seen(Answered(prompts, generation))
         tokens, lengths = np.asarray(generation.tokens), np.asarray(generation.lengths)
         return [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)]
