@@ -1,5 +1,6 @@
 """The figures of `measure` for people, as tables."""
 
+import math
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -32,7 +33,7 @@ def _contest(one: dict[str, Any]) -> Table:
             f"{entry['tokens_per_second']:.2f}",
             f"{(entry['fastest'] - entry['slowest']) / entry['tokens_per_second']:.0%}",
             f"{entry['speedup']:.2f}",
-            f"{entry['roofline']:.0%}" if "roofline" in entry else "-",
+            _number(entry.get("roofline", math.nan), ".0%"),
             f"{entry['equal']:.1%}",
         )
     return table
@@ -44,9 +45,9 @@ def _acceptance(one: dict[str, Any]) -> Table:
         if "accepted_at" in entry:
             table.add_row(
                 name,
-                f"{entry['acceptance_rate']:.2f}",
-                f"{entry['block_efficiency']:.2f}",
-                " ".join(f"{share:.2f}" for share in entry["accepted_at"]),
+                _number(entry["acceptance_rate"]),
+                _number(entry["block_efficiency"]),
+                " ".join(map(_number, entry["accepted_at"])),
             )
     return table
 
@@ -74,6 +75,10 @@ def _table(title: str, *columns: str) -> Table:
     for name in columns:
         table.add_column(name, justify="right")
     return table
+
+
+def _number(value: float, form: str = ".2f") -> str:
+    return "-" if math.isnan(value) else format(value, form)
 
 
 def _mib(size: int) -> str:

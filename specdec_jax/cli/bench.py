@@ -16,6 +16,7 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, costs, drafting, requests
 from .options import File, check_outputs, parse
+from .output import known
 from .prompts import SHIPPED, from_file
 
 _CONFIG = GenerateConfig(capacity=512, draft_length=7, prefill_chunk=64)
@@ -182,4 +183,4 @@ def _show(found: dict, options: Options) -> None:
 
         with style():
             picture(found).savefig(options.picture, dpi=200)
-    print(json.dumps(found))
+    print(json.dumps(known(found), allow_nan=False))

@@ -86,7 +86,7 @@ def test_memory_counts_the_cache():
     assert used.cache_bytes == 2 * 24 * 4
     assert used.argument_bytes >= PARAMS.nbytes
     assert used.temporary_bytes > 0
-    assert used.peak_bytes >= used.argument_bytes + used.cache_bytes
+    assert used.peak_bytes > used.argument_bytes + used.temporary_bytes  # and what is returned
 
 
 def test_verify_passes_of_several_widths_share_one_cache():
