@@ -19,7 +19,7 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig, Generation, Stats
 from ..theory import tokens_of
 from ..verify import RULES
-from .contest import Contestant, Entry, contest, one_row, speculative
+from .contest import Answered, Contestant, Entry, contest, in_batches, padded, speculative
 
 PLAIN, ADAPTIVE = "no drafter", "adaptive"
 
@@ -81,8 +81,9 @@ def by_length(
     drafting = (target, target_params, drafter, drafter_params)
     seen: dict[str, list[Generation]] = {}
 
-    def watched(name: str) -> Callable[[Generation], None]:
-        return seen.setdefault(name, []).append
+    def watched(name: str) -> Callable[[Answered], None]:
+        kept = seen.setdefault(name, [])
+        return lambda answered: kept.append(answered.generation)
 
     plain = partial(speculative, target, target_params, None, None, config=config, eos_tokens=eos_tokens)
     length = partial(_at_length, *drafting, config=config, eos_tokens=eos_tokens)
@@ -93,7 +94,13 @@ def by_length(
         ADAPTIVE: speculative(*drafting, config=config, eos_tokens=eos_tokens, costs=costs, seen=watched(ADAPTIVE)),
     }
     reading = {f"{name}, reading": _only_reading(one) for name, one in ((PLAIN, plain()), (str(K), length(K)))}
-    entries = contest(contestants | reading, prompts, max_new_tokens=max_new_tokens, repeats=repeats, progress=progress)
+    entries = contest(
+        contestants | reading,
+        in_batches(prompts, 1),
+        max_new_tokens=max_new_tokens,
+        repeats=repeats,
+        progress=progress,
+    )
     stats = {name: _sum(generations) for name, generations in seen.items()}
     read = {name: entries[f"{PLAIN if name == PLAIN else K}, reading"].seconds for name in contestants}
     before = _seconds_a_token(entries[PLAIN], read[PLAIN])
@@ -156,7 +163,7 @@ def _seconds_a_token(entry: Entry, reading: float) -> float:
 
 
 def _only_reading(one: Contestant) -> Contestant:
-    return lambda prompt, limit: one(prompt, 0)
+    return lambda prompts, limit: one(prompts, 0)
 
 
 def _at_length(
@@ -168,7 +175,7 @@ def _at_length(
     *,
     config: GenerateConfig,
     eos_tokens: Sequence[int],
-    seen: Callable[[Generation], None] = lambda generation: None,
+    seen: Callable[[Answered], None] = lambda answered: None,
 ) -> Contestant:
     """As `speculative`, with always as many guesses; one program serves all lengths."""
     ends = jnp.asarray(eos_tokens, jnp.int32)
@@ -177,7 +184,7 @@ def _at_length(
         traced = (jnp.int32(length), jnp.int32(limit))
         return _with_length(target, target_params, drafter, drafter_params, prompts, lengths, ends, *traced, config)
 
-    return one_row(run, config.capacity, seen)
+    return padded(run, config.capacity, seen)
 
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config"))

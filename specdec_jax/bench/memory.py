@@ -17,6 +17,8 @@ from ..state import GenerateConfig
 class Memory(NamedTuple):
     """Bytes, and copies of the cache."""
 
+    peak_bytes: int
+    """What the running program holds: parameters, prompts, results and temporaries."""
     argument_bytes: int
     """Parameters and prompts."""
     temporary_bytes: int
@@ -57,6 +59,12 @@ def memory(
     cache = jax.eval_shape(lambda: jax.tree.leaves(target.init_cache(batch, -(-slots // 8) * 8)))
     analysis: Any = compiled.memory_analysis()
     return Memory(
+        peak_bytes=int(
+            analysis.argument_size_in_bytes
+            + analysis.output_size_in_bytes
+            + analysis.temp_size_in_bytes
+            - analysis.alias_size_in_bytes
+        ),
         argument_bytes=int(analysis.argument_size_in_bytes),
         temporary_bytes=int(analysis.temp_size_in_bytes),
         cache_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in cache),

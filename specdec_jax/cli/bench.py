@@ -1,31 +1,35 @@
 """``specdec bench``: plain and speculative decoding beside transformers, on the same weights, prompts and threads."""
 
+import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import jax
 from rich.console import Console
-from rich.table import Table
 
-from ..models import load, resolve
+from ..models import Loaded, load, pair, resolve, save
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, costs, drafting, requests
-from .options import parse
+from .options import File, check_outputs, parse
+from .output import known
 from .prompts import SHIPPED, from_file
 
 _CONFIG = GenerateConfig(capacity=512, draft_length=7, prefill_chunk=64)
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Time greedy decoding at batch 1, in turns and by medians, and print tables and one line of JSON.
+    """Time greedy decoding in turns: plain, with fixed draft lengths, with the adaptive one, and by transformers.
 
-    Beside the contest it measures the cost of a round against its own forward passes, what a second call with other
-    values traces, and the memory that XLA reports.
+    Medians and spread, acceptance by place, the share of what the memory's bandwidth allows, peak memory, and the cost
+    of a round against its own forward passes; tables and one line of JSON. `specdec tune` before it, for each batch
+    size, lets the draft length be chosen by measured costs.
     """
 
     prompt_file: Path = SHIPPED
@@ -34,9 +38,15 @@ class Options:
     """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
     draft: str = "ngram"
     """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
-    GGUF file or name)."""
+    GGUF file or name), which transformers is then assisted by too."""
+    random_draft: bool = False
+    """Give the drafter random weights, which make it useless: what speculation costs where it cannot gain."""
+    batches: tuple[int, ...] = (1, 4)
+    """Prompts that are answered at a time."""
+    fixed: tuple[int, ...] = (3, 7)
+    """Draft lengths that the adaptive one is held against."""
     draft_length: int = _CONFIG.draft_length
-    """Most guesses in a round, here and in transformers' prompt lookup."""
+    """Most guesses in a round of the adaptive draft length, and guesses in transformers' prompt lookup."""
     capacity: int = _CONFIG.capacity
     """Most tokens a row may hold, prompt included."""
     max_new_tokens: int = 64
@@ -46,15 +56,24 @@ class Options:
     threads: int = 2
     """Processor threads for either side."""
     transformers: bool = True
-    """Run transformers too, which comes with specdec-jax[bench]."""
+    """Run transformers too, which comes with specdec-jax[bench]; it speculates at batch 1 only."""
+    picture: File = None
+    """Draw speed by batch size and acceptance by place; .png, .svg or .pdf."""
 
     def __post_init__(self):
         self.config()
         for name in ("max_new_tokens", "repeats", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
+        for name in ("batches", "fixed"):
+            if min(getattr(self, name), default=0) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least one number, and all >= 1")
         if self.draft == "none":
             raise ValueError("draft is none; expected a drafter to compare plain decoding with, such as ngram")
+        if self.draft == "ngram" and self.random_draft:
+            raise ValueError("draft is ngram, which has no weights; expected another drafter to make random")
+        if self.picture is not None and self.picture.suffix not in _PICTURES:
+            raise ValueError(f"picture is {self.picture}; expected a name that ends in one of {', '.join(_PICTURES)}")
 
     def config(self) -> GenerateConfig:
         """The static part."""
@@ -64,6 +83,8 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "bench", args)
+    if options.picture is not None:
+        check_outputs(options.picture, None)
     if hasattr(os, "sched_setaffinity"):  # XLA makes as many threads as it may use cores
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     from .. import bench
@@ -83,86 +104,83 @@ def main(args: Sequence[str]) -> int:
     )
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
-    made = drafting.make(options.draft, target)
-    assert made.drafter is not None, "Options refuses none"
-    passes = [bench.Pass(*one) for one in made.passes(options.draft_length)]
-    found = bench.measure(
-        made.target,
-        bench.Draft(made.name, made.drafter, made.params, passes, costs.find(made, config, 1)),
-        _others(options, target.tokenizer.eos_ids if target.tokenizer else ()),
-        [request.token_ids for request in asked],
-        config=config,
-        max_new_tokens=options.max_new_tokens,
-        repeats=options.repeats,
-        progress=errors.print,
-    )
+    built, draft = _drafted(options, target)
+    with _others(options, target) as others:
+        found = bench.measure(
+            built,
+            draft,
+            others,
+            [request.token_ids for request in asked],
+            batches=options.batches,
+            fixed=options.fixed,
+            config=config,
+            max_new_tokens=options.max_new_tokens,
+            repeats=options.repeats,
+            progress=errors.print,
+        )
     found["threads"] = options.threads
-    report(found, Console(highlight=False))
-    print(json.dumps(found))
+    _show(found, options)
     return 0
 
 
-def _others(options: Options, eos_tokens: Sequence[int]):
+def _drafted(options: Options, target: Loaded):
+    """The target as the drafter needs it built, and the drafter."""
+    from .. import bench
+
+    made = drafting.make(options.draft, target)
+    assert made.drafter is not None, "Options refuses none"
+    passes = [bench.Pass(*one) for one in made.passes(options.draft_length)]
+    name, params = made.name, made.params
+    if options.random_draft:
+        name, params = f"{name} with random weights", bench.useless(params, jax.random.key(0))
+    config = options.config()
+    return made.target, bench.Draft(name, made.drafter, params, passes, lambda batch: costs.find(made, config, batch))
+
+
+@contextlib.contextmanager
+def _others(options: Options, target: Loaded) -> Iterator[Callable[[int], Mapping]]:
+    """transformers' contestants by batch size; what they are loaded from is gone afterwards."""
     if not options.transformers:
-        return {}
+        yield lambda batch: {}
+        return
     from ..bench.huggingface import transformers_contestants
 
-    try:
-        return transformers_contestants(
-            resolve(options.target).path,
-            eos_tokens=eos_tokens,
-            draft_length=options.draft_length,
-            threads=options.threads,
-        )
-    except ImportError as error:
-        raise UserError(
-            f"{error.name} is not installed; run pip install 'specdec-jax[bench]', or leave it out with "
-            "--no-transformers"
-        ) from error
-    except (ValueError, OSError) as error:
-        raise UserError(f"transformers cannot load it ({error}); leave it out with --no-transformers") from error
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            others = transformers_contestants(
+                resolve(options.target).path,
+                assistant=_assistant(options, target, Path(folder) / "draft"),
+                eos_tokens=target.tokenizer.eos_ids if target.tokenizer else (),
+                draft_length=options.draft_length,
+                threads=options.threads,
+            )
+        except ImportError as error:
+            raise UserError(
+                f"{error.name} is not installed; run pip install 'specdec-jax[bench]', or leave it out with "
+                "--no-transformers"
+            ) from error
+        except (ValueError, OSError) as error:
+            raise UserError(f"transformers cannot load it ({error}); leave it out with --no-transformers") from error
+        yield others
 
 
-def report(found: dict[str, Any], console: Console) -> None:
-    """The figures for people."""
-    contest = Table(
-        "",
-        title=f"{found['target']}, batch 1, {found['prompts']} prompts, {found['threads']} threads",
-        title_justify="left",
-    )
-    for name in ("tokens", "seconds", "tokens/s", "relative", "same tokens"):
-        contest.add_column(name, justify="right")
-    entries = found["contestants"]
-    first = next(iter(entries.values()))["tokens_per_second"]
-    for name, entry in entries.items():
-        speed = entry["tokens_per_second"]
-        contest.add_row(
-            name,
-            str(entry["tokens"]),
-            f"{entry['seconds']:.2f}",
-            f"{speed:.2f}",
-            f"{speed / first:.2f}",
-            f"{entry['equal']:.1%}",
-        )
-    console.print(contest)
-
-    rounds = Table("", title="a round, in milliseconds", title_justify="left")
-    for name in ("round", "verify", "draft", "round / passes"):
-        rounds.add_column(name, justify="right")
-    for name, cost in found["round"].items():
-        parts = [f"{1e3 * cost[part]:.1f}" for part in ("round_seconds", "verify_seconds", "draft_seconds")]
-        rounds.add_row(name, *parts, f"{cost['ratio']:.3f}")
-    console.print(rounds)
-
-    used, metrics = found["memory"], found["metrics"]
-    console.print(
-        f"With the drafter: acceptance_rate {metrics['acceptance_rate']:.2f}, block_efficiency "
-        f"{metrics['block_efficiency']:.2f}, speedup {metrics['speedup']:.2f}.\n"
-        f"A second call with other values traced {found['second_call_traces']} passes.\n"
-        f"Memory: {_mib(used['cache_bytes'])} of cache, {_mib(used['temporary_bytes'])} of temporaries with the cache, "
-        f"{used['cache_copies']} copies of an array as large as the cache's.\n"
-    )
+def _assistant(options: Options, target: Loaded, folder: Path) -> Path | None:
+    """The draft model written out for transformers, whole: it knows neither other drafters nor draft vocabularies."""
+    if options.random_draft or not drafting.is_model(options.draft):
+        return None
+    draft = pair(target, load(options.draft))
+    save(folder, draft.config, draft.params, tokenizer=draft.tokenizer)
+    return folder
 
 
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"
+def _show(found: dict, options: Options) -> None:
+    from ..bench.report import report
+
+    report(found, Console(highlight=False))
+    if options.picture is not None:
+        from ..bench.picture import picture
+        from ..viz.picture import style
+
+        with style():
+            picture(found).savefig(options.picture, dpi=200)
+    print(json.dumps(known(found), allow_nan=False))

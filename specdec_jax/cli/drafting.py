@@ -49,6 +49,11 @@ def make(name: str, target: Loaded) -> Drafting:
     return Drafting(draft.name, target, draft_model(model), draft.params, lambda K: [(model, 2, 1), (model, 1, K - 1)])
 
 
+def is_model(name: str) -> bool:
+    """Whether this ``--draft`` is a language model of its own, which others than this package can load."""
+    return name not in ("none", "ngram") and not name.startswith(_EXIT) and find_head(name) is None
+
+
 def _head(path: Path, target: Loaded) -> Drafting:
     head = load_head(path, dtype=jax.tree.leaves(target.params)[0].dtype)
     try:

@@ -46,7 +46,7 @@ class Tally:
         tokens = self._counts.tokens
         speed = tokens / self._seconds if self._seconds else math.nan
         found = {"tokens": tokens, **state.metrics(*self._counts), "tokens_per_second": speed}
-        return {name: _known(value) for name, value in found.items()}
+        return known(found)
 
 
 def _sum(one: Counts, other: Counts) -> Counts:
@@ -61,10 +61,12 @@ def metrics(answers: Sequence[Answer], seconds: float) -> dict[str, Any]:
     return tally.metrics()
 
 
-def _known(value: Any) -> Any:
-    """JSON has no NaN."""
+def known(value: Any) -> Any:
+    """The value with None for what is not finite: JSON has no NaN."""
+    if isinstance(value, dict):
+        return {name: known(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_known(member) for member in value]
+        return [known(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -80,7 +82,7 @@ def record(found: Answer | Refused, tokenizer: Tokenizer | None, *, logprobs: bo
         "finish_reason": found.finish_reason.name.lower(),
     }
     if logprobs:
-        fields["logprobs"] = {"raw": _known(found.logprobs), "sampled": _known(found.sampled_logprobs)}
+        fields["logprobs"] = {"raw": known(found.logprobs), "sampled": known(found.sampled_logprobs)}
     if found.finish_reason == FinishReason.NAN:
         fields["error"] = f"the target's logits were broken (NaN, +inf or all -inf) after {len(found.token_ids)} tokens"
     return fields | {"stats": stats}

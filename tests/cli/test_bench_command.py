@@ -4,9 +4,16 @@ import json
 import os
 import sys
 
+import jax
+import numpy as np
 import pytest
 
+from specdec_jax import GenerateConfig
+from specdec_jax.bench import speculative
+from specdec_jax.bench.huggingface import transformers_contestants
+from specdec_jax.cli import bench as command
 from specdec_jax.cli import main
+from specdec_jax.models import load
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -23,33 +30,76 @@ def threads_stay(monkeypatch):
         monkeypatch.setattr(os, "sched_setaffinity", lambda *args: None)
 
 
-SMALL = ["--capacity", "64", "--max-new-tokens", "12", "--repeats", "1", "--draft-length", "2"]
+SMALL = ["--capacity", "64", "--max-new-tokens", "12", "--repeats", "1", "--draft-length", "2", "--fixed", "2"]
 
 
 def bench(*args) -> int:
     return main(["bench", *SMALL, *map(str, args)])
 
 
-def test_a_table_and_one_line_of_json(tiny, prompts, capsys):
-    assert bench("--target", tiny, "--prompt-file", prompts, "--draft", tiny, "--no-transformers") == 0
+def test_tables_a_picture_and_one_line_of_json(tiny, prompts, tmp_path, capsys):
+    picture = tmp_path / "speed.svg"
+    asked = ["--target", tiny, "--prompt-file", prompts, "--draft", tiny, "--no-transformers", "--picture", picture]
+    assert bench(*asked, "--batches", 3) == 0
     out = capsys.readouterr().out
     found = json.loads(out.splitlines()[-1])
     assert "tokens/s" in out
+    assert "Adaptive, by estimated costs" in out
     assert found["prompts"] == 2
-    assert len(found["contestants"]) == 2
-    assert all(entry["equal"] == 1.0 for entry in found["contestants"].values())
     assert found["second_call_traces"] == 0
-    assert found["metrics"]["acceptance_rate"] > 0.5  # drafted by itself
-    assert found["round"]["specdec_jax, tiny"]["draft_seconds"] > 0
+    assert found["round"]["fixed 2"]["draft_seconds"] > 0
+    (contest,) = found["batches"]
+    entries = contest["contestants"]
+    assert contest["batch"] == 3
+    assert list(entries) == ["plain", "fixed 2", "adaptive"]
+    assert all(entry["equal"] == 1.0 for entry in entries.values())
+    assert entries["fixed 2"]["accepted_at"][0] > 0.5  # drafted by itself
+    assert "accepted_at" not in entries["plain"]
+    assert contest["adaptive_against"]["plain"] == entries["adaptive"]["speedup"]
+    assert "best fixed" in contest["adaptive_against"]
+    assert "batch size" in picture.read_text()
+
+
+def test_random_weights_for_the_drafter_and_not_for_the_target(tiny):
+    target = load(tiny)
+    built, draft = command._drafted(command.Options(draft=str(tiny), random_draft=True), target)
+    assert draft.name == "tiny with random weights"
+    assert built.params is target.params
+    weight, random = (params["layers"][0]["mlp"]["down"]["weight"] for params in (target.params, draft.params))
+    assert weight.shape == random.shape
+    assert not np.allclose(weight, random, atol=0.1)
+
+
+def test_a_draft_model_is_written_out_for_transformers(tiny, tmp_path):
+    target = load(tiny)
+    folder = command._assistant(command.Options(draft=str(tiny)), target, tmp_path / "draft")
+    assert folder is not None
+    jax.tree.map(np.testing.assert_array_equal, load(folder).params, target.params)
+
+
+@pytest.mark.parametrize("drafter", [{"draft": "ngram"}, {"draft": "exit:1"}, {"draft": "tiny", "random_draft": True}])
+def test_other_drafters_assist_nobody_else(drafter, tiny, tmp_path):
+    assert command._assistant(command.Options(**drafter), load(tiny), tmp_path / "draft") is None
 
 
 @pytest.mark.heavy
-def test_transformers_gives_the_same_tokens(tiny, prompts, capsys):
-    assert bench("--target", tiny, "--prompt-file", prompts) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert list(found["contestants"])[:2] == ["transformers", "transformers, prompt lookup"]
-    assert all(entry["equal"] == 1.0 for entry in found["contestants"].values())
-    assert found["against"]["transformers"] > 0
+def test_transformers_gives_the_same_tokens(tiny):
+    """Rows of uneven length, one of which ends early."""
+    target, prompts = load(tiny), [[4, 5, 6], [7, 8, 9, 4, 5, 6, 10]]
+
+    def answers(eos_tokens) -> list[list[int]]:
+        config = GenerateConfig(capacity=64, draft_length=2)
+        return speculative(target.model, target.params, None, None, config=config, eos_tokens=eos_tokens)(prompts, 12)
+
+    ends = answers(())[0][4:5]
+    expected = answers(ends)
+    assert len(expected[0]) < 12
+    others = transformers_contestants(tiny, assistant=tiny, eos_tokens=ends, draft_length=2, threads=2)
+    assert list(others(1)) == ["transformers", "transformers, prompt lookup", "transformers, assisted"]
+    for answer in others(1).values():
+        assert [answer([prompt], 12)[0] for prompt in prompts] == expected
+    assert list(others(2)) == ["transformers"]
+    assert others(2)["transformers"](prompts, 12) == expected
 
 
 def test_transformers_cannot_read_the_model(tiny, prompts, monkeypatch, capsys):
@@ -75,6 +125,10 @@ def test_transformers_is_not_installed(tiny, prompts, monkeypatch, capsys):
         ("--repeats 0", "repeats is 0; expected >= 1"),
         ("--threads 0", "threads is 0; expected >= 1"),
         ("--draft none", "draft is none; expected a drafter"),
+        ("--batches 2 0", "batches is (2, 0); expected at least one number, and all >= 1"),
+        ("--fixed 0", "fixed is (0,); expected at least one number, and all >= 1"),
+        ("--random-draft", "draft is ngram, which has no weights; expected another drafter"),
+        ("--picture speed.jpeg", "expected a name that ends in one of .png, .svg, .pdf"),
         ("--draft-length 0", "draft_length is 0; expected an integer >= 1"),
     ],
 )
@@ -88,3 +142,8 @@ def test_bad_options(line, message, capsys):
 def test_a_bad_prompt(tiny, write_lines, capsys):
     assert bench("--target", tiny, "--prompt-file", write_lines("no json"), "--no-transformers") == 2
     assert ":1: the line is not JSON" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written(tiny, prompts, tmp_path, capsys):
+    assert bench("--target", tiny, "--prompt-file", prompts, "--picture", tmp_path / "none" / "speed.png") == 2
+    assert "expected a file in a folder that exists" in capsys.readouterr().err
