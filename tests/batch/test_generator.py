@@ -103,7 +103,7 @@ def test_a_short_answer_does_not_wait_for_a_long_one():
     asked[0] = replace(asked[0], max_new_tokens=30)
     order = list(tokens(make(eos_tokens=())(asked)))
     assert len(order) == 13
-    assert order.index(0) > 8
+    assert order.index(0) >= 8
 
 
 def test_requests_are_drawn_as_slots_become_idle():
@@ -145,8 +145,7 @@ def test_nothing_is_compiled_after_each_bucket_ran(compilations):
     compilations.clear()
     list(generator([replace(request, sampling=SamplingParams(1.3, 2, 0.5, 0.1), seed=5) for request in asked]))
     assert tokens(generator(asked[:6])) == first
-    # The shapes are asked for at two batch sizes, in every use of a generator: the target reads, and is not compiled.
-    assert traces() - before == 2 * 2
+    assert traces() == before
     assert not compilations
     jax.jit(lambda x: x + x)(np.arange(3))
     assert compilations, "they are not seen at all"
