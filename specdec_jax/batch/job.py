@@ -20,14 +20,20 @@ class Progress:
     def __init__(self):
         self.done: set[int] = set()
         """Indices."""
-        self.failed = 0
+        self.errors: set[int] = set()
         """Of them, those with an error."""
+
+    @property
+    def failed(self) -> int:
+        """How many have an error."""
+        return len(self.errors)
 
     def count(self, record: Mapping[str, Any]) -> None:
         """A record that is on disk."""
         if record[INDEX] not in self.done:
             self.done.add(record[INDEX])
-            self.failed += ERROR in record
+            if ERROR in record:
+                self.errors.add(record[INDEX])
 
 
 def resume(place: Place) -> Progress:
