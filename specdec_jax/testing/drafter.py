@@ -51,7 +51,9 @@ def check_drafter(
             f"it is {drafter.vocab_size}, and the target's {target.vocab_size}",
         )
     room = _CAPACITY if target.max_positions is None else min(_CAPACITY, target.max_positions)
-    config = GenerateConfig(capacity=room, draft_length=draft_length, rule="token", prefill_chunk=4)
+    # One verify width, so that a state which changes its form in commit is seen here and not by a loop of the round.
+    widths = (draft_length + 1,)
+    config = GenerateConfig(room, draft_length, rule="token", prefill_chunk=4, verify_widths=widths)
     trial = _Trial(drafter, drafter_params, target, target_params, config, seed)
     state = trial.start(*trial.prompts())
     same_form("propose returns its state in the form it was given", trial.memory(state), trial.propose(state)[1])
