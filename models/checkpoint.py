@@ -96,7 +96,7 @@ def load_checkpoint(
     if callable(shardings):
         shardings = shardings(config, layers=layers)
     if shardings is None:
-        shardings = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        shardings = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     if isinstance(shardings, Sharding):
         one = shardings
         shardings = jax.tree.map(lambda _: one, abstract)

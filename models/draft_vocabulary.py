@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from specdec_jax._typing import Array, Float, Int
 from specdec_jax.lm import LanguageModel
@@ -33,14 +34,16 @@ def write_draft_ids(directory: Path, ids: Sequence[int] | Int[np.ndarray, "Vd"])
     (directory / FILE).write_text(json.dumps({"ids": [int(i) for i in ids]}) + "\n", encoding="utf-8")
 
 
-def load_draft(path_or_name: str | os.PathLike[str], target: Loaded) -> Loaded:
+def load_draft(path_or_name: str | os.PathLike[str], target: Loaded, *, mesh: Mesh | None = None) -> Loaded:
     """Load a model to draft for ``target``: fit by `pair`, and with its draft vocabulary if it brings one.
+
+    ``mesh`` is `load`'s.
 
     Raises:
         LoadError: as `load`, or the list of ids makes no sense.
         ValueError: as `pair`.
     """
-    draft = pair(target, load(path_or_name))
+    draft = pair(target, load(path_or_name, mesh=mesh))
     path = resolve(path_or_name).path / FILE
     return narrowed(draft, _ids(path, draft.model.vocab_size)) if path.is_file() else draft
 
@@ -52,7 +55,7 @@ def narrowed(draft: Loaded, ids: Int[np.ndarray, "Vd"]) -> Loaded:
     config = dataclasses.replace(draft.config, tied_head=False)  # pyright: ignore[reportArgumentType]
     layers = "stacked" if 0 not in params["layers"] else "unrolled"
     inner = model_from_config(config, dtype=rows.dtype, layers=layers)
-    whole = {**params, "head": {"weight": rows[jnp.asarray(ids)]}}
+    whole = {**params, "head": {"weight": rows[ids]}}
     width = draft.model.vocab_size
     return draft._replace(
         model=_spread(inner, width), params={"model": whole, "draft_place": draft_places(ids, width)}, config=config

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax._typing import PyTree
+from specdec_jax.sharding import put
 
 from .errors import LoadError
 from .leaves import Leaf, Spec
@@ -126,7 +127,7 @@ def assemble(
     params: dict[Any, Any] = {}
     for _, path, make in sorted(jobs, key=lambda job: -job[0]):
         # On the CPU the buffer, which nobody else has, becomes the array; jnp.asarray would hold three of them.
-        _put(params, path, jax.device_put(make(), shardings and _get(shardings, path), may_alias=True))
+        _put(params, path, put(make(), shardings and _get(shardings, path)))
     return params
 
 

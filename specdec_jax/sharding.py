@@ -12,11 +12,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, Sharding
 from jax.sharding import PartitionSpec as P
 
-from ._typing import PyTree
+from ._typing import Array, PyTree
 from .cache import KVCache
 
 AnyMesh = Mesh | AbstractMesh
@@ -121,12 +122,38 @@ def row_specs(of: Callable[[int], PyTree]) -> PyTree:
 def state_shardings(shapes: PyTree, specs: PyTree, mesh: AnyMesh) -> PyTree:
     """Of a state between two programs: rows as `row_specs` says, and the heads of caches over ``tensor``."""
 
-    def of(leaf: jax.ShapeDtypeStruct | KVCache, spec: P | KVCache) -> NamedSharding | KVCache:
-        if isinstance(leaf, KVCache):
-            assert isinstance(spec, KVCache)
-            groups = TENSOR if _divides(mesh, TENSOR, leaf.k.shape[2]) else None
-            return jax.tree.map(lambda rows: NamedSharding(mesh, P(rows[0], rows[1], groups)), spec)
-        assert isinstance(spec, P)
-        return NamedSharding(mesh, spec)
+    def of(node: jax.ShapeDtypeStruct | KVCache, specs: P | KVCache) -> NamedSharding | KVCache:
+        in_cache = isinstance(node, KVCache)
+        return jax.tree.map(lambda leaf, rows: leaf_sharding(leaf.shape, rows, mesh, in_cache=in_cache), node, specs)
 
-    return jax.tree.map(of, shapes, specs, is_leaf=lambda leaf: isinstance(leaf, KVCache))
+    return jax.tree.map(of, shapes, specs, is_leaf=lambda node: isinstance(node, KVCache))
+
+
+def leaf_sharding(shape: Sequence[int], rows: P, mesh: AnyMesh, *, in_cache: bool) -> NamedSharding:
+    """Of one array of a state, whose third axis is heads if it lies in a cache."""
+    if not in_cache:
+        return NamedSharding(mesh, rows)
+    return NamedSharding(mesh, P(rows[0], rows[1], TENSOR if _divides(mesh, TENSOR, shape[2]) else None))
+
+
+def on_mesh(tree: PyTree, mesh: AnyMesh) -> PyTree:
+    """Arrays that lie elsewhere, such as a small drafter's, are copied whole to every device; others stay."""
+    everywhere = NamedSharding(mesh, P())
+
+    def placed(leaf: Any) -> Array:
+        if isinstance(leaf, jax.Array) and leaf.sharding.device_set == everywhere.device_set:
+            return leaf
+        return put(np.asarray(leaf), everywhere)
+
+    return jax.tree.map(placed, tree)
+
+
+def put(array: np.ndarray, where: Sharding | None) -> Array:
+    """An array of the host on devices. On the CPU the buffer itself may become the array.
+
+    Where some of the devices are other processes', each process puts its own part there: ``device_put`` would gather
+    the array of every process to compare them.
+    """
+    if where is None or where.is_fully_addressable:
+        return jax.device_put(array, where, may_alias=True)
+    return jax.make_array_from_callback(array.shape, where, lambda part: array[part])

@@ -90,4 +90,5 @@ def main(folder: Path, shapes: list[list[int]]) -> None:
         )
 
 
-main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -31,13 +31,13 @@ def _batch_quickly():
     programs = importlib.import_module("specdec_jax.batch.programs")
     models = ("target", "drafter", "config")
     return {
-        "insert": quick(programs.insert.__wrapped__, static_argnames=(*models, "axes"), donate_argnames="state"),
+        "insert": quick(programs.insert.__wrapped__, static_argnames=(*models, "placement"), donate_argnames="state"),
         "decode": quick(
             programs.decode.__wrapped__,
-            static_argnames=(*models, "controller"),
+            static_argnames=(*models, "controller", "placement"),
             donate_argnames=("state", "control"),
         ),
-        "take": quick(programs.take.__wrapped__, static_argnames=("config", "axes")),
+        "take": quick(programs.take.__wrapped__, static_argnames=("config", "placement")),
     }
 
 

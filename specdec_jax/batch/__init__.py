@@ -7,20 +7,25 @@ from .generator import BatchGenerator, Finished
 from .hosts import Host, joined
 from .job import Progress, resume, run_job
 from .manifest import claim
+from .pod import ALONE, POD, Peers, Shared
 from .request import Answer, Counts, Refused, Request
 from .results import open_results, read_results
 
 __all__ = [
+    "ALONE",
+    "POD",
     "Answer",
     "BatchGenerator",
     "Counts",
     "Finished",
     "Host",
     "JobError",
+    "Peers",
     "Place",
     "Progress",
     "Refused",
     "Request",
+    "Shared",
     "WriteError",
     "claim",
     "fingerprint",

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
 from .._typing import PyTree
 from ..control import Controller, Costs, constant
 from ..drafters import Drafter
 from ..lm import LanguageModel
+from ..sharding import check_rows
 from ..state import FinishReason, GenerateConfig, Generation
 from .request import Answer, Counts, Refused, Request, check
 from .slots import Slots
@@ -69,6 +71,10 @@ class BatchGenerator:
     pass whether one or several are due, and while several are waited for their slots are idle."""
     max_rounds: int = 16
     """Rounds after which the host has a look, even if too few rows have ended."""
+    mesh: Mesh | None = None
+    """Devices to work on, see `sharding.make_mesh`: each group along ``data`` has an equal part of the slots, and the
+    models lie over ``tensor`` as their parameters do; those that lie elsewhere are copied whole to every device. The
+    devices may be those of several processes: then all ask for the same, and each gets all answers."""
     compiling: Callable[[int], None] | None = None
     """Told before programs are built for prompts of so many slots."""
 
@@ -77,6 +83,8 @@ class BatchGenerator:
             value = getattr(self, name)
             if value is not None and not 1 <= value < 2**31:
                 raise ValueError(f"{name} is {value}; expected an integer >= 1")
+        if self.mesh is not None:
+            check_rows(self.batch, self.mesh)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed}; expected an integer from 0 to {2**32 - 1}")
 
@@ -104,10 +112,11 @@ class BatchGenerator:
             eos_tokens=self.eos_tokens,
             controller=self.controller,
             costs=self.costs,
+            mesh=self.mesh,
         )
         source = iter(requests)
         waiting: deque[Request] = deque()
-        ended: list[tuple[Request, Generation]] = []
+        ended: list[tuple[Request, Generation, int]] = []
         wanted = self.refill or max(1, self.batch // 8)
         started = time.perf_counter()
         refused, more = self._draw(source, waiting)
@@ -117,7 +126,7 @@ class BatchGenerator:
             if slots.busy:
                 slots.decode(wanted=wanted, rounds=self.max_rounds)
             # The device is at work: all from here to `ended` costs it no time.
-            answers = [*refused, *(_answer(request, generation) for request, generation in ended)]
+            answers = [*refused, *(_answer(*each) for each in ended)]
             refused, more = self._draw(source, waiting) if more and accepts else ([], more)
             now = time.perf_counter()
             yield Finished(answers, now - started - building)
@@ -164,12 +173,12 @@ class BatchGenerator:
             slots.insert(width, group)
 
 
-def _answer(request: Request, generation: Generation) -> Answer:
-    """A generation of one row, fetched from the device."""
+def _answer(request: Request, generation: Generation, row: int) -> Answer:
+    """A row of a generation, fetched from the device."""
     stats, logprobs = generation.stats, generation.logprobs
     counts = (stats.rounds, stats.drafted, stats.accepted, stats.drafted_at, stats.accepted_at)
     values = (generation.lengths, generation.finish_reason, generation.tokens, logprobs.raw, logprobs.sampled, *counts)
-    length, reason, tokens, raw, sampled, *counts = (value[0].tolist() for value in jax.device_get(values))
+    length, reason, tokens, raw, sampled, *counts = (value[row].tolist() for value in jax.device_get(values))
     return Answer(
         request=request,
         token_ids=tokens[:length],

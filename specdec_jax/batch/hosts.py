@@ -18,13 +18,23 @@ class Host(NamedTuple):
     process: int = 0
     processes: int = 1
 
+    def owns(self, index: int) -> bool:
+        """Whether the item in this place is this process's: every item belongs to exactly one."""
+        return index % self.processes == self.process
+
     def share(self, items: Iterable[T]) -> Iterator[tuple[int, T]]:
-        """This process's items and their places: every item belongs to exactly one process."""
-        return ((index, item) for index, item in enumerate(items) if index % self.processes == self.process)
+        """This process's items and their places."""
+        return ((index, item) for index, item in enumerate(items) if self.owns(index))
 
 
 @contextlib.contextmanager
-def joined(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Iterator[Host]:
+def joined(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    in_step: bool = False,
+) -> Iterator[Host]:
     """Take part in JAX's own multi-controller runtime; to be entered before anything touches a device.
 
     Args:
@@ -32,14 +42,15 @@ def joined(coordinator: str | None = None, processes: int | None = None, process
         processes: how many there are.
         process: the number of this one. What is not given comes from the environment, as on Cloud TPU, SLURM,
             Kubernetes and Open MPI.
+        in_step: whether they run one program together. Then they leave together, and one that dies ends the others.
 
-    Hosts do not wait for each other: one that has nothing left to do leaves, and one that dies takes no other along.
-    Process 0 alone, the coordinator, stays until the others have left or died, and they cannot go on without it.
+    Else hosts do not wait for each other: one that has nothing left to do leaves, and one that dies takes no other
+    along. Process 0 alone, the coordinator, stays until the others have left or died, and they cannot go on without it.
 
     Raises:
         JobError: the environment does not say what is not given, or the coordinator does not answer.
     """
-    jax.config.update("jax_enable_recoverability", True)
+    jax.config.update("jax_enable_recoverability", not in_step)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     try:
         jax.distributed.initialize(coordinator, processes, process)
@@ -51,7 +62,7 @@ def joined(coordinator: str | None = None, processes: int | None = None, process
     try:
         host = Host(jax.process_index(), jax.process_count())
         yield host
-        if host.process == 0:
+        if host.process == 0 and not in_step:
             # It waits for all that live to come here, and the others never do: they leave.
             with contextlib.suppress(multihost_utils.ProcessFailureError), multihost_utils.live_devices(jax.devices()):
                 pass

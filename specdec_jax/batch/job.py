@@ -1,12 +1,12 @@
 """A job: requests in, lines on the disk out, and nothing twice however often it is started again."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from .files import Place
 from .generator import BatchGenerator, Finished
 from .request import Answer, Refused, Request
-from .results import Results, read_results
+from .results import read_results
 
 INDEX = "index"
 """The field by which a record is known: its prompt's place in the input."""
@@ -20,14 +20,20 @@ class Progress:
     def __init__(self):
         self.done: set[int] = set()
         """Indices."""
-        self.failed = 0
+        self.errors: set[int] = set()
         """Of them, those with an error."""
+
+    @property
+    def failed(self) -> int:
+        """How many have an error."""
+        return len(self.errors)
 
     def count(self, record: Mapping[str, Any]) -> None:
         """A record that is on disk."""
         if record[INDEX] not in self.done:
             self.done.add(record[INDEX])
-            self.failed += ERROR in record
+            if ERROR in record:
+                self.errors.add(record[INDEX])
 
 
 def resume(place: Place) -> Progress:
@@ -39,11 +45,20 @@ def resume(place: Place) -> Progress:
     return progress
 
 
+@runtime_checkable
+class Writer(Protocol):
+    """What `Results` can, alone or shared by the processes of a pod."""
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Where they are kept when it returns; a WriteError where that fails."""
+        ...
+
+
 def run_job(
     generator: BatchGenerator,
     requests: Iterable[Request | Refused],
     record: Callable[[Answer | Refused], Mapping[str, Any]],
-    results: Results,
+    results: Writer,
     progress: Progress,
     *,
     accepting: Callable[[], bool] = lambda: True,

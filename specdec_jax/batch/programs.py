@@ -1,7 +1,7 @@
 """The compiled programs of the batch generator: put prompts into slots, decode, take an answer out.
 
 A slot is a row of one `GenerateState` that lives as long as the job. Its buffers are donated from program to program,
-so that they are updated where they lie.
+so that they are updated where they lie. On a mesh each group of devices has slots of its own and works on them alone.
 """
 
 from functools import partial
@@ -9,18 +9,22 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
-from .._typing import Array, PyTree
+from .. import loop
+from .._typing import Array, Int, PyTree
+from ..control import Controller
 from ..drafters import Drafter
 from ..generate import init
 from ..lm import LanguageModel
-from ..loop import controlled
+from ..sharding import DATA
 from ..state import FinishReason, GenerateConfig, GenerateState, Generation
 from ..verify import RULES
+from .placement import Placement, blank_state
 from .prompts import UNFOLDED, Prompts, bucket, pack
 
-Axes = tuple[int | None, ...]
-"""Of each leaf of a state the axis that counts rows; None for a leaf that all rows share."""
+_ROWS, _ALL = P(DATA), P()
 
 
 def _start(target, target_params, drafter, drafter_params, prompts: Prompts, eos_tokens, config) -> GenerateState:
@@ -54,108 +58,124 @@ def blank(
     *,
     batch: int,
     config: GenerateConfig,
-) -> tuple[GenerateState, Axes]:
-    """Zeros in the shape of a state of ``batch`` rows, and where its leaves count their rows.
+    mesh: Mesh | None = None,
+) -> tuple[GenerateState, Placement]:
+    """Zeros in the shape of a state of ``batch`` rows, and where they lie."""
 
-    Caches may be any pytree, so the axes are found by asking for the shapes at two batch sizes.
-    """
-
-    def shapes(rows: int) -> list[jax.ShapeDtypeStruct]:
+    def start(params, rows: int) -> GenerateState:
         prompts = pack([], rows, bucket(1, config), 0)
+        return _start(target, params[0], drafter, params[1], prompts, eos_tokens, config)
 
-        def start(target_params, drafter_params):
-            state = _start(target, target_params, drafter, drafter_params, prompts, eos_tokens, config)
-            leaves, trees[rows] = jax.tree.flatten(state)
-            return leaves
-
-        return jax.eval_shape(start, target_params, drafter_params)
-
-    trees = {}
-    # Two and three, for a model may treat one row as a case of its own.
-    leaves = shapes(2)
-    axes = tuple(_row_axis(*pair) for pair in zip(leaves, shapes(3), strict=True))
-
-    def zeros(leaf: jax.ShapeDtypeStruct, axis: int | None) -> Array:
-        shape = tuple(batch if place == axis else size for place, size in enumerate(leaf.shape))
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jnp.broadcast_to(jax.random.key(0), shape)
-        return jnp.zeros(shape, leaf.dtype)
-
-    return trees[2].unflatten([zeros(leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)]), axes
+    return blank_state(start, (target_params, drafter_params), batch=batch, mesh=mesh)
 
 
-def _row_axis(two: jax.ShapeDtypeStruct, three: jax.ShapeDtypeStruct) -> int | None:
-    differ = [axis for axis, (a, b) in enumerate(zip(two.shape, three.shape, strict=True)) if a != b]
-    if len(differ) > 1 or any((two.shape[axis], three.shape[axis]) != (2, 3) for axis in differ):
-        raise ValueError(
-            f"an array of the state has shape {two.shape} for 2 rows and {three.shape} for 3; expected one axis that "
-            "counts rows, or none, so give each array of a cache an axis [rows]"
-        )
-    return differ[0] if differ else None
+@partial(jax.jit, static_argnames=("controller", "drafter", "batch", "config", "placement"))
+def begin(controller: Controller, drafter: Drafter | None, batch: int, config: GenerateConfig, placement) -> PyTree:
+    """The controller's state before the first round, [groups, ...]: each group learns of its own rows alone."""
+    groups = placement.groups
+    control = loop.begin(controller, drafter, batch // groups, config)
+    control = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (groups, *leaf.shape)), control)
+    return placement.spread(control, _ROWS)
 
 
-@partial(jax.jit, static_argnames=("target", "drafter", "config", "axes"), donate_argnames="state")
+@partial(jax.jit, static_argnames=("target", "drafter", "config", "placement"), donate_argnames="state")
 def insert(
-    target, target_params, drafter, drafter_params, state, prompts, slots, count, fresh, eos_tokens, config, axes
+    target, target_params, drafter, drafter_params, state, prompts, slots, counts, fresh, eos_tokens, config, placement
 ) -> GenerateState:
-    """Read prompts, and put the first ``count`` of them into the slots ``slots[:count]``; the others stay as they are.
+    """Read prompts, and put the first of them into slots; the others stay as they are.
 
-    ``fresh`` (traced) also sets what all rows share, as is needed once.
+    Every group of devices reads as many rows and writes into its own slots alone: of group g the first ``counts[g]``
+    prompts go into the slots ``slots[g, :counts[g]]``, which are counted from its first. ``fresh`` (traced) also sets
+    what all rows share, as is needed once.
+
+    Args:
+        prompts: `Prompts` of [groups * R] rows, those of a group side by side.
+        slots: int32 [groups, R]
+        counts: int32 [groups]
     """
-    new = jax.tree.leaves(_start(target, target_params, drafter, drafter_params, prompts, eos_tokens, config))
-    old, tree = jax.tree.flatten(state)
-    old = [
-        jnp.where(fresh, theirs, ours) if axis is None else ours
-        for ours, theirs, axis in zip(old, new, axes, strict=True)
-    ]
+    axes = placement.axes
 
-    def put(row, leaves):
-        def write(leaf, source, axis):
-            if axis is None:
-                return leaf
-            part = lax.dynamic_slice_in_dim(source, row, 1, axis)
-            return lax.dynamic_update_slice_in_dim(leaf, part, slots[row], axis)
+    def read(target_params, drafter_params, old, prompts, slots, counts, fresh, eos_tokens):
+        new = jax.tree.leaves(_start(target, target_params, drafter, drafter_params, prompts, eos_tokens, config))
+        old = [
+            jnp.where(fresh, theirs, ours) if axis is None else ours
+            for ours, theirs, axis in zip(old, new, axes, strict=True)
+        ]
 
-        return [write(*each) for each in zip(leaves, new, axes, strict=True)]
+        def put(row, leaves):
+            def write(leaf, source, axis):
+                if axis is None:
+                    return leaf
+                part = lax.dynamic_slice_in_dim(source, row, 1, axis)
+                return lax.dynamic_update_slice_in_dim(leaf, part, slots[0, row], axis)
 
-    # A loop over rows that updates slices leaves the buffers where they are, as a scatter would not.
-    return tree.unflatten(lax.fori_loop(0, count, put, old))
+            return [write(*each) for each in zip(leaves, new, axes, strict=True)]
+
+        # A loop over rows that updates slices leaves the buffers where they are, as a scatter would not.
+        return lax.fori_loop(0, counts[0], put, old)
+
+    specs = placement.specs
+    read = placement.by_rows(read, (_ALL, _ALL, specs, _ROWS, _ROWS, _ROWS, _ALL, _ALL), specs)
+    leaves, tree = jax.tree.flatten(state)
+    leaves = read(target_params, drafter_params, leaves, prompts, slots, counts, fresh, eos_tokens)
+    return tree.unflatten(placement.kept(leaves))
 
 
 @partial(
     jax.jit,
-    static_argnames=("target", "drafter", "controller", "config"),
+    static_argnames=("target", "drafter", "controller", "config", "placement"),
     donate_argnames=("state", "control"),
 )
 def decode(
-    target, target_params, drafter, drafter_params, controller, costs, state, control, wanted, rounds, config
-) -> tuple[GenerateState, PyTree]:
-    """Rounds until ``wanted`` more rows have ended, none is left, or there were as many as ``rounds``."""
+    target, target_params, drafter, drafter_params, controller, costs, state, control, wanted, rounds, config, placement
+) -> tuple[GenerateState, PyTree, Int[Array, "B"]]:
+    """Rounds until ``wanted`` more rows have ended, none is left, or there were as many as ``rounds``.
+
+    Every group of devices goes by its own rows, and waits for the others only when it has done. The last of what is
+    returned are the `FinishReason` values, for every process to read.
+    """
 
     def running(state: GenerateState):
         return (state.finish_reason == FinishReason.RUNNING).sum(dtype=jnp.int32)
 
-    before = running(state)
+    def run(target_params, drafter_params, costs, leaves, control, wanted, rounds):
+        state, control = tree.unflatten(leaves), jax.tree.map(lambda leaf: leaf[0], control)
+        before = running(state)
 
-    def more(carry):
-        done, state, _ = carry
-        left = running(state)
-        return (left > 0) & (before - left < wanted) & (done < rounds)
+        def more(carry):
+            done, state, _ = carry
+            left = running(state)
+            return (left > 0) & (before - left < wanted) & (done < rounds)
 
-    def body(carry):
-        done, state, control = carry
-        drafting = (target, target_params, drafter, drafter_params)
-        return done + 1, *controlled(RULES[config.rule], *drafting, controller, costs, state, control, config)
+        def body(carry):
+            done, state, control = carry
+            drafting = (target, target_params, drafter, drafter_params)
+            return done + 1, *loop.controlled(RULES[config.rule], *drafting, controller, costs, state, control, config)
 
-    return lax.while_loop(more, body, (jnp.int32(0), state, control))[1:]
+        _, state, control = lax.while_loop(more, body, (jnp.int32(0), state, control))
+        return jax.tree.leaves(state), jax.tree.map(lambda leaf: leaf[None], control)
 
-
-@partial(jax.jit, static_argnames=("config", "axes"))
-def take(state, slot, config, axes) -> Generation:
-    """The answer in a slot so far, as a generation of one row. The caches are not read."""
+    specs = placement.specs
+    run = placement.by_rows(run, (_ALL, _ALL, _ALL, specs, _ROWS, _ALL, _ALL), (specs, _ROWS))
     leaves, tree = jax.tree.flatten(state)
-    row = [
-        leaf if axis is None else lax.dynamic_slice_in_dim(leaf, slot, 1, axis)
-        for leaf, axis in zip(leaves, axes, strict=True)
-    ]
-    return tree.unflatten(row).generation(config.capacity)
+    leaves, control = run(target_params, drafter_params, costs, leaves, control, wanted, rounds)
+    state = tree.unflatten(placement.kept(leaves))
+    return state, placement.spread(control, _ROWS), placement.spread(state.finish_reason, _ALL)
+
+
+@partial(jax.jit, static_argnames=("config", "placement"))
+def take(state, slots, config, placement) -> Generation:
+    """The answers so far in a slot of each group, as a generation of [groups] rows that every process can read.
+
+    The caches are not read. ``slots``, int32 [groups], are counted from each group's first.
+    """
+
+    def row(leaves, slots) -> Generation:
+        own = [
+            leaf if axis is None else lax.dynamic_slice_in_dim(leaf, slots[0], 1, axis)
+            for leaf, axis in zip(leaves, placement.axes, strict=True)
+        ]
+        return tree.unflatten(own).generation(config.capacity)
+
+    leaves, tree = jax.tree.flatten(state)
+    return placement.spread(placement.by_rows(row, (placement.specs, _ROWS), _ROWS)(leaves, slots), _ALL)

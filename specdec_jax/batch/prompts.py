@@ -9,6 +9,8 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from .request import Request
 
+IDLE = Request(0, [0], SamplingParams(temperature=0.0), 0)
+"""For a row that nobody asked for: one token, nothing to generate, and so nothing to read."""
 UNFOLDED = -1
 _LEAST_BUCKET = 64
 _SAMPLING_DTYPES = [np.int32 if isinstance(value, int) else np.float32 for value in SamplingParams()]
@@ -48,9 +50,8 @@ def rows_at_once(slots: int, config: GenerateConfig, batch: int) -> int:
 
 
 def pack(requests: Sequence[Request], rows: int, slots: int, seed: int) -> Prompts:
-    """The requests, and idle rows up to ``rows``: one token, nothing to generate, and so nothing to read."""
-    idle = Request(0, [0], SamplingParams(temperature=0.0), 0)
-    members = [*requests, *[idle] * (rows - len(requests))]
+    """The requests, and idle rows up to ``rows``."""
+    members = [*requests, *[IDLE] * (rows - len(requests))]
     tokens = np.zeros((rows, slots), np.int32)
     for row, request in enumerate(members):
         tokens[row, : len(request.token_ids)] = request.token_ids

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from .._typing import PyTree
 from ..drafters import Drafter, draft_model, early_exit, feature_head, ngram
@@ -31,8 +32,11 @@ class Drafting(NamedTuple):
     """The forward passes of a round of K guesses: a model, the tokens fed, and how many times."""
 
 
-def make(name: str, target: Loaded) -> Drafting:
-    """``none``, ``ngram``, ``exit:M``, the directory or name of a feature head, or the path or name of a model."""
+def make(name: str, target: Loaded, mesh: Mesh | None = None) -> Drafting:
+    """``none``, ``ngram``, ``exit:M``, the directory or name of a feature head, or the path or name of a model.
+
+    A model's parameters are cut over the mesh, if there is one.
+    """
     if name == "none":
         return Drafting(name, target, None, None)
     if name == "ngram":
@@ -44,7 +48,7 @@ def make(name: str, target: Loaded) -> Drafting:
     head = find_head(name)
     if head is not None:
         return _head(head, target)
-    draft = _load(name, target)
+    draft = _load(name, target, mesh)
     model = draft.model
     return Drafting(draft.name, target, draft_model(model), draft.params, lambda K: [(model, 2, 1), (model, 1, K - 1)])
 
@@ -93,10 +97,10 @@ def _depth(name: str, target: Loaded) -> int:
     return int(text)
 
 
-def _load(name: str, target: Loaded) -> Loaded:
+def _load(name: str, target: Loaded, mesh: Mesh | None) -> Loaded:
     """A model that can draft for the target; UserError where a token does not mean the same to both."""
     try:
-        return load_draft(name, target)
+        return load_draft(name, target, mesh=mesh)
     except LoadError:
         raise
     except ValueError as error:

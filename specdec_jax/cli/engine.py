@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from jax.sharding import Mesh
+
 from ..batch import Answer, BatchGenerator, Request
 from ..control import Controller
 from ..state import GenerateConfig
@@ -24,11 +26,13 @@ def generator(
     batch: int,
     seed: int,
     controller: Controller,
+    mesh: Mesh | None = None,
     compiling: Callable[[int], None] | None = None,
 ) -> BatchGenerator:
     """A target and its drafter at work on a batch, by costs that were measured here if there are any.
 
-    ``compiling`` is the generator's own.
+    Costs that were measured are of one device: over a mesh they are estimated. ``mesh`` and ``compiling`` are the
+    generator's own.
     """
     target = drafting.target
     return BatchGenerator(
@@ -41,7 +45,8 @@ def generator(
         seed=seed,
         eos_tokens=() if target.tokenizer is None else target.tokenizer.eos_ids,
         controller=controller,
-        costs=costs.find(drafting, config, batch),
+        costs=costs.find(drafting, config, batch) if mesh is None else None,
+        mesh=mesh,
         compiling=compiling,
     )
 

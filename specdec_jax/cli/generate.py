@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from ..batch import Host, JobError, WriteError, joined
+from ..batch import ALONE, POD, Host, JobError, WriteError, joined
 from ..control import CONTROLLERS, Controller
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, drafting, in_order, job, requests
+from .meshes import mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, parse
 
 
@@ -60,14 +61,18 @@ class Options:
     """Add the log-probability of each token to JSON lines."""
     drain: float = 20.0
     """Seconds for which a job that gets SIGTERM finishes what runs; what does not is answered by the next run."""
-    scope: Literal["process", "host"] = "process"
-    """Who answers a job: this process alone, or all hosts that run the same command, a share each."""
+    tensor: int | None = None
+    """With a job: chips that hold the models between them. The chips are taken in groups of so many, and the batch is
+    divided over the groups. By default one chip does it all."""
+    scope: Literal["process", "host", "pod"] = "process"
+    """Who answers a job: this process alone; all hosts that run the same command, a share each; or their chips as one
+    pod, for models that no host can hold."""
     coordinator: Annotated[str | None, arg(metavar="HOST:PORT")] = None
-    """With --scope host: the address of the first host, where the environment does not tell."""
+    """With --scope host or pod: the address of the first host, where the environment does not tell."""
     processes: int | None = None
-    """With --scope host: how many hosts there are."""
+    """With --scope host or pod: how many hosts there are."""
     process: int | None = None
-    """With --scope host: the number of this one, from 0."""
+    """With --scope host or pod: the number of this one, from 0."""
     sampling: OmitArgPrefixes[SamplingParams] = SAMPLING
     config: OmitArgPrefixes[GenerateConfig] = CONFIG
 
@@ -80,11 +85,18 @@ class Options:
             raise ValueError(f"got {got}; expected prompts as arguments, or --prompt-file with a file of them")
         if not 0 <= self.drain < float("inf"):
             raise ValueError(f"drain is {self.drain}; expected seconds, 0 or more")
-        if self.scope == "host" and not self.is_job:
-            raise ValueError("scope is host, but this is no job; expected --prompt-file and --output, as JSON lines")
+        for name, value in (("scope", None if self.scope == "process" else self.scope), ("tensor", self.tensor)):
+            if value is not None and not self.is_job:
+                raise ValueError(
+                    f"{name} is {value}, but this is no job; expected --prompt-file and --output, as JSON lines"
+                )
+        if self.tensor is not None:
+            check_integers(self, tensor=(1, 2**31))
+        if self.scope == "pod" and self.tensor is None:
+            raise ValueError("scope is pod, but tensor is missing; expected --tensor with a number of chips")
         given = [name for name in ("coordinator", "processes", "process") if getattr(self, name) is not None]
-        if given and self.scope != "host":
-            raise ValueError(f"got {given[0]}, but scope is {self.scope}; expected it with --scope host only")
+        if given and self.scope == "process":
+            raise ValueError(f"got {given[0]}, but scope is process; expected it with --scope host or pod only")
 
     @property
     def chosen_controller(self) -> str:
@@ -118,12 +130,15 @@ def main(args: Sequence[str]) -> int:
 def _hosts(options: Options) -> contextlib.AbstractContextManager[Host]:
     if options.scope == "process":
         return contextlib.nullcontext(Host())
-    return joined(options.coordinator, options.processes, options.process)
+    return joined(options.coordinator, options.processes, options.process, in_step=options.scope == "pod")
 
 
 def _answer(options: Options, host: Host, errors: Console) -> int:
-    target = load(options.target)
-    chosen = drafting.make(options.draft, target)
+    peers = POD if options.scope == "pod" else ALONE
+    with peers.together():
+        mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
+        target = load(options.target, mesh=mesh)
+        chosen = drafting.make(options.draft, target, mesh)
     read = requests.reader(
         target,
         config=options.config,
@@ -132,5 +147,5 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         chat=options.chat,
     )
     if options.is_job:
-        return job.answer(options, chosen, read, host, errors)
+        return job.answer(options, chosen, read, job.Crew(host, peers, mesh), errors)
     return in_order.answer(options, chosen, read, errors)

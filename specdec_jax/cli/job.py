@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jax.sharding import Mesh
 from rich.console import Console
 
-from ..batch import Host, claim, fingerprint, open_results, place, resume, run_job
+from ..batch import ALONE, Host, Peers, Shared, claim, fingerprint, open_results, place, resume, run_job
 from ..batch.fingerprint import digest_of
 from ..models import Tokenizer
 from . import UserError, output
@@ -27,7 +30,23 @@ STOPPED = 3
 _SETTINGS = ("max_new_tokens", "seed", "chat", "logprobs")
 
 
-def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors: Console) -> int:
+class Crew(NamedTuple):
+    """Who answers a job."""
+
+    host: Host
+    """This one, and whose results it writes."""
+    peers: Peers
+    """Those that decode together with it."""
+    mesh: Mesh | None
+    """The devices that they decode on."""
+
+    @property
+    def asks(self) -> Host:
+        """Whose prompts this process decodes: with peers, all of them."""
+        return self.host if self.peers is ALONE else Host()
+
+
+def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors: Console) -> int:
     """Answer what is left of this host's share; returns the exit status.
 
     Raises:
@@ -36,17 +55,25 @@ def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors:
     prompts, where = options.prompt_file, options.output
     assert prompts is not None, "Options.is_job"
     assert where is not None, "Options.is_job"
-    total = sum(1 for _ in lines_of_file(prompts))
-    if not total:
-        raise UserError(f"{prompts} holds no prompts; expected one a line")
-    share = len(range(host.process, total, host.processes))
+    host, peers, asks = crew.host, crew.peers, crew.asks
     to = place(where, host.process, host.processes)
     tokenizer, tally = chosen.target.tokenizer, output.Tally()
 
-    claim(to, identity(options, chosen, prompts))
-    with open_results(to) as results, draining(options.drain) as drain, bar(share, quiet=False) as shown:
-        progress = resume(to)
-        left = (pair for pair in host.share(each_of_file(prompts)) if pair[0] not in progress.done)
+    with contextlib.ExitStack() as stack:
+        with peers.together():
+            total = sum(1 for _ in lines_of_file(prompts))
+            if not total:
+                raise UserError(f"{prompts} holds no prompts; expected one a line")
+            identified = identity(options, chosen, prompts)
+        peers.require_same(digest_of([json.dumps(identified).encode()]))
+        with peers.together():
+            claim(to, identified)
+            results = Shared(stack.enter_context(open_results(to)), host, peers)
+            progress = resume(place(where, *asks))
+        peers.union(progress, total)
+        share = len(range(asks.process, total, asks.processes))
+        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share, quiet=False))
+        left = (pair for pair in asks.share(each_of_file(prompts)) if pair[0] not in progress.done)
         stretches = run_job(
             generator(
                 chosen,
@@ -54,14 +81,15 @@ def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors:
                 batch=options.batch,
                 seed=options.seed,
                 controller=options.control(),
+                mesh=crew.mesh,
                 compiling=shown.compiling,
             ),
             (read(index, prompt) for index, prompt in left),
             lambda found: output.record(found, tokenizer, logprobs=options.logprobs),
             results,
             progress,
-            accepting=lambda: not drain.asked,
-            over=lambda: drain.over,
+            accepting=lambda: not peers.any(drain.asked),
+            over=lambda: peers.any(drain.over),
         )
         for finished in stretches:
             tally.add(finished)
@@ -70,7 +98,7 @@ def answer(options: Options, chosen: Drafting, read: Reader, host: Host, errors:
     if tally.metrics():
         errors.print(output.metrics_table({options.draft: tally.metrics()}, title="this run, compiling left out"))
     done = len(progress.done)
-    whose = f" of host {host.process + 1} of {host.processes}" if host.processes > 1 else ""
+    whose = f" of host {asks.process + 1} of {asks.processes}" if asks.processes > 1 else ""
     errors.print(f"{done} of {share} prompts{whose} are done, {progress.failed} of them with an error", markup=False)
     if done < share:
         errors.print("stopped before the end; the same command goes on from here", markup=False)

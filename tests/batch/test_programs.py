@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from programs import quick
 
-from specdec_jax import GenerateConfig, draft_model
+from specdec_jax import GenerateConfig, constant, draft_model
 from specdec_jax.batch import programs
 from specdec_jax.batch.prompts import pack
-from specdec_jax.control import Costs, constant
+from specdec_jax.control import Costs
 from specdec_jax.models import LlamaConfig, init_params, model_from_config
 
 BATCH, ROWS = 8, 2
@@ -29,18 +29,24 @@ def compiled(name: str):
     models = (model, params, draft_model(model), params)
     config = GenerateConfig(capacity=600, draft_length=3, prefill_chunk=128)
     eos = np.asarray([1], np.int32)
-    state, axes = programs.blank(*models, eos, batch=BATCH, config=config)
+    state, placement = programs.blank(*models, eos, batch=BATCH, config=config)
     leaves, tree = jax.tree.flatten(state)
     if name == "decode":
         costs = Costs(0.1, [1.0] * len(config.widths)).checked(config.widths)
-        whole = partial(inspect.unwrap(programs.decode), *models, constant(), costs)
-        static, values = {"config": config}, ((), np.int32(1), np.int32(9))
+        whole = partial(inspect.unwrap(programs.decode), *models, constant(), costs, control=())
+        values = {"wanted": np.int32(1), "rounds": np.int32(9)}
     else:
-        whole, static = partial(inspect.unwrap(programs.insert), *models), {"config": config, "axes": axes}
-        values = (pack([], ROWS, 64, 0), np.zeros(ROWS, np.int32), np.int32(ROWS), np.bool_(True), eos)
+        whole = partial(inspect.unwrap(programs.insert), *models)
+        values = {
+            "prompts": pack([], ROWS, 64, 0),
+            "slots": np.zeros((1, ROWS), np.int32),
+            "counts": np.int32([ROWS]),
+            "fresh": np.bool_(True),
+            "eos_tokens": eos,
+        }
 
     def run(leaves, values):  # a state's own arrays, for a checked dataclass takes no others
-        return jax.tree.leaves(whole(tree.unflatten(leaves), *values, **static))
+        return jax.tree.leaves(whole(state=tree.unflatten(leaves), **values, config=config, placement=placement))
 
     return quick(run, donate_argnums=0).lower(leaves, values).compile(), state
 

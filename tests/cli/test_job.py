@@ -227,7 +227,10 @@ def test_a_file_without_prompts(run, write_lines):
     ("args", "message"),
     [
         (["--scope", "host", "--format", "text"], "scope is host, but this is no job; expected --prompt-file and"),
-        (["--processes", "2"], "got processes, but scope is process; expected it with --scope host only"),
+        (["--processes", "2"], "got processes, but scope is process; expected it with --scope host or pod"),
+        (["--scope", "pod"], "scope is pod, but tensor is missing; expected --tensor with a number of chips"),
+        (["--tensor", "2", "--format", "text"], "tensor is 2, but this is no job; expected --prompt-file and"),
+        (["--tensor", "0"], "tensor is 0; expected an integer from 1 to"),
         (["--drain", "-1"], "drain is -1.0; expected seconds, 0 or more"),
     ],
 )

@@ -1,0 +1,45 @@
+"""Slots on a mesh: each group of devices has its own, and the answers are those of one device."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from busy import make
+
+from specdec_jax.sharding import make_mesh
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.heavy
+def test_every_mesh_gives_the_answers_of_one_device():
+    shapes = [[8, 1], [4, 2], [2, 4], [1, 8]]
+    tests = HERE.parent
+    settings = {
+        "PYTHONPATH": os.pathsep.join(map(str, (tests.parent, tests, tests / "models"))),
+        "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
+        "JAX_NUM_CPU_DEVICES": "8",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, HERE / "slots_on_eight_devices.py", json.dumps(shapes)]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for line, (data, tensor) in zip(map(json.loads, done.stdout.splitlines()), shapes, strict=True):
+        assert line["same"], line
+        assert line["compiled"] == 0, line
+        assert 20 < line["accepted"] < line["tokens"]
+        # Within a group alone, and the sums of a product that is cut: "" is a single group.
+        groups = f"[{data},{tensor}]<=[8]" if data > 1 else ""
+        wanted = [["all-reduce", groups]] * (tensor > 1)
+        assert line["insert"] == wanted, line
+        assert line["decode"] == wanted, line
+
+
+def test_every_group_has_as_many_slots():
+    mesh = make_mesh(data=1, tensor=1, devices=jax.devices()[:1])
+    with pytest.raises(ValueError, match="batch is 0; expected an integer >= 1"):
+        make(batch=0, mesh=mesh)

@@ -1,0 +1,66 @@
+"""A job of two processes that run one program together, on a mesh over the devices of both."""
+
+import socket
+from pathlib import Path
+
+import jax
+import pytest
+from processes import kill_once_it_wrote, start, status
+from test_hosts import COUNT, SMALL, answers, write_prompts
+
+from specdec_jax.cli import main
+
+pytestmark = pytest.mark.heavy
+
+DEVICES, PROCESSES = 4, 2
+
+
+def on_its_devices(args: list[str]) -> int:
+    """The command in a process with some CPU devices."""
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    return main(args)
+
+
+@pytest.fixture
+def begin(tiny, tmp_path):
+    """Starts processes that write into an output each of their own."""
+    prompts = write_prompts(tmp_path / "prompts.jsonl", COUNT)
+
+    def begin(outputs: list[Path], *args: str):
+        command = ["generate", "--target", str(tiny), "--prompt-file", str(prompts), *SMALL, *args]
+        if len(outputs) > 1:
+            with socket.socket() as free:
+                free.bind(("localhost", 0))
+                port = free.getsockname()[1]
+            command += ["--scope", "pod", "--coordinator", f"localhost:{port}", "--processes", str(len(outputs))]
+        numbers = [["--process", str(process)] * (len(outputs) > 1) for process in range(len(outputs))]
+        return [
+            start(
+                on_its_devices,
+                [*command, "--output", str(output), *number],
+                cache=tmp_path / "cache",
+                log=tmp_path / "log.txt",
+            )
+            for output, number in zip(outputs, numbers, strict=True)
+        ]
+
+    return begin
+
+
+def test_a_pod_that_is_killed_goes_on_where_it_was(begin, tmp_path):
+    """Each process has a folder of its own, as on hosts that share none; the second run cuts the model otherwise."""
+    alone = tmp_path / "alone"
+    assert [status(process) for process in begin([alone])] == [0]
+    folders = [tmp_path / "first", tmp_path / "second"]
+    pod = begin(folders, "--tensor", "2")
+    kill_once_it_wrote(pod[1], folders[1] / "answers-00002-of-00002.jsonl", 2000)
+    pod[0].kill()
+    assert [status(process) for process in pod] == [-9, -9]
+    killed = [answers(folder) for folder in folders]
+    assert 0 < sum(map(len, killed)) < COUNT
+
+    assert [status(process) for process in begin(folders, "--tensor", "8")] == [0, 0]
+    first, second = map(answers, folders)
+    assert first | second == answers(alone)
+    assert sorted(first) == [*range(0, COUNT, PROCESSES)]
+    assert sorted(second) == [*range(1, COUNT, PROCESSES)]
