@@ -68,7 +68,8 @@ class BatchGenerator:
     """That the controller weighs; by default estimated, as `generate` does."""
     refill: int | None = None
     """Rows that have ended before their slots are filled; by default an eighth of the batch. Reading prompts costs a
-    pass whether one or several are due, and while several are waited for their slots are idle."""
+    pass whether one or several are due, and while several are waited for their slots are idle. On a mesh each group
+    waits for its share of them."""
     max_rounds: int = 16
     """Rounds after which the host has a look, even if too few rows have ended."""
     mesh: Mesh | None = None

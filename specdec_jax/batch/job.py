@@ -1,12 +1,12 @@
 """A job: requests in, lines on the disk out, and nothing twice however often it is started again."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from .files import Place
 from .generator import BatchGenerator, Finished
 from .request import Answer, Refused, Request
-from .results import read_results
+from .results import Results, read_results
 
 INDEX = "index"
 """The field by which a record is known: its prompt's place in the input."""
@@ -45,20 +45,11 @@ def resume(place: Place) -> Progress:
     return progress
 
 
-@runtime_checkable
-class Writer(Protocol):
-    """What `Results` can, alone or shared by the processes of a pod."""
-
-    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Where they are kept when it returns; a WriteError where that fails."""
-        ...
-
-
 def run_job(
     generator: BatchGenerator,
     requests: Iterable[Request | Refused],
     record: Callable[[Answer | Refused], Mapping[str, Any]],
-    results: Writer,
+    results: Results,
     progress: Progress,
     *,
     accepting: Callable[[], bool] = lambda: True,

@@ -70,12 +70,14 @@ def blank(
 
 
 @partial(jax.jit, static_argnames=("controller", "drafter", "batch", "config", "placement"))
-def begin(controller: Controller, drafter: Drafter | None, batch: int, config: GenerateConfig, placement) -> PyTree:
-    """The controller's state before the first round, [groups, ...]: each group learns of its own rows alone."""
+def begin(
+    controller: Controller, drafter: Drafter | None, batch: int, config: GenerateConfig, placement: Placement
+) -> list[Array]:
+    """The leaves of the controller's state before the first round, [groups, ...]: each group learns of its own rows."""
     groups = placement.groups
     control = loop.begin(controller, drafter, batch // groups, config)
-    control = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (groups, *leaf.shape)), control)
-    return placement.spread(control, _ROWS)
+    leaves = [jnp.broadcast_to(leaf, (groups, *leaf.shape)) for leaf in jax.tree.leaves(control)]
+    return placement.spread(leaves, _ROWS)
 
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config", "placement"), donate_argnames="state")
@@ -128,7 +130,7 @@ def insert(
 )
 def decode(
     target, target_params, drafter, drafter_params, controller, costs, state, control, wanted, rounds, config, placement
-) -> tuple[GenerateState, PyTree, Int[Array, "B"]]:
+) -> tuple[GenerateState, list[Array], Int[Array, "B"]]:
     """Rounds until ``wanted`` more rows have ended, none is left, or there were as many as ``rounds``.
 
     Every group of devices goes by its own rows, and waits for the others only when it has done. The last of what is
@@ -139,7 +141,9 @@ def decode(
         return (state.finish_reason == FinishReason.RUNNING).sum(dtype=jnp.int32)
 
     def run(target_params, drafter_params, costs, leaves, control, wanted, rounds):
-        state, control = tree.unflatten(leaves), jax.tree.map(lambda leaf: leaf[0], control)
+        state = tree.unflatten(leaves)
+        learned = jax.tree.structure(loop.begin(controller, drafter, state.lengths.shape[0], config))
+        control = learned.unflatten([leaf[0] for leaf in control])
         before = running(state)
 
         def more(carry):
@@ -153,7 +157,7 @@ def decode(
             return done + 1, *loop.controlled(RULES[config.rule], *drafting, controller, costs, state, control, config)
 
         _, state, control = lax.while_loop(more, body, (jnp.int32(0), state, control))
-        return jax.tree.leaves(state), jax.tree.map(lambda leaf: leaf[None], control)
+        return jax.tree.leaves(state), [leaf[None] for leaf in jax.tree.leaves(control)]
 
     specs = placement.specs
     run = placement.by_rows(run, (_ALL, _ALL, _ALL, specs, _ROWS, _ALL, _ALL), (specs, _ROWS))

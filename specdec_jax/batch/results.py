@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from etils import epath
 
@@ -13,6 +13,15 @@ from .errors import JobError, WriteError
 from .files import Place, cut_torn_line, is_remote, lines
 
 _PART = 1000
+
+
+@runtime_checkable
+class Results(Protocol):
+    """Where a job's records go."""
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Kept when it returns; a WriteError where that fails."""
+        ...
 
 
 class Appended:
@@ -61,9 +70,6 @@ class Parts:
             raise _cannot_write(path, error) from error
         self._number += 1
         self._waiting.clear()
-
-
-Results = Appended | Parts
 
 
 @contextlib.contextmanager

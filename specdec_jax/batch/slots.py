@@ -132,18 +132,15 @@ class Slots:
         Each request comes with a generation, which may still be on its way, and its row in it.
         """
         reasons = np.asarray(self._reasons)
-        due: list[list[int]] = [[] for _ in range(self._placement.groups)]
+        due: list[list[tuple[int, Request]]] = [[] for _ in range(self._placement.groups)]
         for slot, request in enumerate(self._requests):
             if request is not None and reasons[slot] != FinishReason.RUNNING:
-                due[slot // self._own].append(slot)
+                due[slot // self._own].append((slot % self._own, request))
+                self._requests[slot] = None
         found = []
-        for turn in itertools.zip_longest(*due):
-            generation = self._take([0 if slot is None else slot % self._own for slot in turn])
-            for row, slot in enumerate(turn):
-                request = None if slot is None else self._requests[slot]
-                if request is not None:
-                    found.append((request, generation, row))
-                    self._requests[slot] = None
+        for turn in itertools.zip_longest(*due):  # one of each group
+            generation = self._take([0 if one is None else one[0] for one in turn])
+            found += [(one[1], generation, row) for row, one in enumerate(turn) if one is not None]
         return found
 
     def _bucket(self, request: Request) -> int:

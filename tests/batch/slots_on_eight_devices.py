@@ -63,10 +63,13 @@ def main(shapes: list[list[int]]) -> None:
     model = models.model_from_config(MODEL, dtype=jax.numpy.float32, layers="stacked")
     target, draft = parameters()
 
-    def generator(placed, mesh=None) -> BatchGenerator:
+    def generator(placed, mesh=None, batch=BATCH) -> BatchGenerator:
         return BatchGenerator(
-            model, placed, sd.draft_model(model), draft, config=CONFIG, batch=BATCH, seed=3, mesh=mesh, max_rounds=4
+            model, placed, sd.draft_model(model), draft, config=CONFIG, batch=batch, seed=3, mesh=mesh, max_rounds=4
         )
+
+    with pytest.raises(ValueError, match="there are 12 rows for 8 groups of devices along 'data'; expected a multiple"):
+        generator(target, make_mesh(data=8), batch=12)
 
     one = answers(generator(target), requests(0))
     for data, tensor in shapes:

@@ -33,14 +33,14 @@ def compiled(name: str):
     leaves, tree = jax.tree.flatten(state)
     if name == "decode":
         costs = Costs(0.1, [1.0] * len(config.widths)).checked(config.widths)
-        whole = partial(inspect.unwrap(programs.decode), *models, constant(), costs, control=())
+        whole = partial(inspect.unwrap(programs.decode), *models, constant(), costs, control=[])
         values = {"wanted": np.int32(1), "rounds": np.int32(9)}
     else:
         whole = partial(inspect.unwrap(programs.insert), *models)
         values = {
             "prompts": pack([], ROWS, 64, 0),
             "slots": np.zeros((1, ROWS), np.int32),
-            "counts": np.int32([ROWS]),
+            "counts": np.asarray([ROWS], np.int32),
             "fresh": np.bool_(True),
             "eos_tokens": eos,
         }
