@@ -4,6 +4,7 @@ Given a list of meshes, it prints one line of JSON a mesh: whether the answers a
 compiled after the first use, and between which devices the programs exchange what.
 """
 
+import dataclasses
 import json
 import sys
 
@@ -21,6 +22,7 @@ from specdec_jax.plan.hlo import collectives
 from specdec_jax.sharding import make_mesh
 
 BATCH, COUNT = 16, 40
+WIDE = dataclasses.replace(CONFIG, verify_widths=(CONFIG.draft_length + 1,))  # one pass to compile
 
 
 def requests(seed: int) -> list[Request]:
@@ -61,12 +63,10 @@ def main(shapes: list[list[int]]) -> None:
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )
     model = models.model_from_config(MODEL, dtype=jax.numpy.float32, layers="stacked")
-    target, draft = parameters()
+    drafter, (target, draft) = sd.draft_model(model), parameters()
 
     def generator(placed, mesh=None, batch=BATCH) -> BatchGenerator:
-        return BatchGenerator(
-            model, placed, sd.draft_model(model), draft, config=CONFIG, batch=batch, seed=3, mesh=mesh, max_rounds=4
-        )
+        return BatchGenerator(model, placed, drafter, draft, config=WIDE, batch=batch, seed=3, mesh=mesh, max_rounds=4)
 
     with pytest.raises(ValueError, match="there are 12 rows for 8 groups of devices along 'data'; expected a multiple"):
         generator(target, make_mesh(data=8), batch=12)
