@@ -26,11 +26,11 @@ WIDE = dataclasses.replace(CONFIG, verify_widths=(CONFIG.draft_length + 1,))  # 
 
 
 def requests(seed: int) -> list[Request]:
-    """Uneven prompts and limits, greedy and sampled."""
+    """Uneven prompts of one bucket, uneven limits, greedy and sampled."""
     draw = np.random.default_rng(seed)
     warm = [sd.SamplingParams(), sd.SamplingParams(temperature=0.0), sd.SamplingParams(0.5, top_p=0.9)]
     return [
-        Request(index, draw.integers(0, V, draw.integers(1, 9)).tolist(), warm[index % 3], int(draw.integers(1, 25)))
+        Request(index, draw.integers(0, V, draw.integers(1, 5)).tolist(), warm[index % 3], int(draw.integers(1, 25)))
         for index in range(COUNT)
     ]
 
