@@ -1,4 +1,4 @@
-"""The batch generator on meshes of eight CPU devices, for test_mesh to run in a process that has them.
+"""The batch generator on meshes of eight CPU devices, for test_slots_on_a_mesh to run in a process that has them.
 
 Given a list of meshes, it prints one line of JSON a mesh: whether the answers are those of one device, what was
 compiled after the first use, and between which devices the programs exchange what.
