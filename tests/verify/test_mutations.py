@@ -100,7 +100,9 @@ def test_draft_noise_used_again_for_acceptance_is_noticed(name):
 
     def verify(keys, guesses, p):
         V = p.shape[-1]
-        noise = [gumbel(stream(keys, DRAFT, i), 1 + V)[:, 1:] for i in range(guesses.tokens.shape[1])]
+        # Sixteen tokens are sixteen groups of one: the first heat decides.
+        heats = [jax.vmap(jax.random.split)(stream(keys, DRAFT, i))[:, 0] for i in range(guesses.tokens.shape[1])]
+        noise = [gumbel(heat, V) for heat in heats]
         won = jnp.take_along_axis(jnp.stack(noise, axis=1), guesses.tokens[:, :, None], axis=2)[:, :, 0]
         accepted = parts.num_accepted(jnp.exp(-jnp.exp(-won)), parts.thresholds(guesses, p))
         return Verdict(accepted, draw(stream(keys, RESIDUAL), parts.next_weights(guesses, p, accepted)))
