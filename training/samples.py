@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -127,11 +128,15 @@ def _records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]
 def split(samples: Sequence[Sample], held_out: float) -> tuple[list[Sample], list[Sample]]:
     """Samples to train on, and a share ``held_out`` of them to measure on, chosen by their content alone.
 
-    So a sample stays on its side however the data grow, and a text that occurs twice is on one side only.
+    So a sample stays on its side however the data grow, and a text that occurs twice is on one side only. Of samples so
+    few that the share would be none, the one that comes first by its content is held out.
     """
+    places = [_fraction(sample) for sample in samples]
+    if held_out > 0:
+        held_out = max(held_out, math.nextafter(min(places, default=0.0), 1.0))
     sides: tuple[list[Sample], list[Sample]] = ([], [])
-    for sample in samples:
-        sides[_fraction(sample) < held_out].append(sample)
+    for sample, place in zip(samples, places, strict=True):
+        sides[place < held_out].append(sample)
     return sides
 
 

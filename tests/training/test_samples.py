@@ -78,3 +78,13 @@ def test_the_split_follows_the_content(samples):
     assert all(sample in again[1] for sample in aside)
     question = [Sample([5, 6], [answer]) for answer in range(9)]
     assert [] in split(question, 0.5), "answers to one question stay together"
+
+
+def test_of_few_samples_one_is_held_out(samples):
+    few = [*samples[:3], *samples[:3]]
+    kept, aside = split(few, 1e-6)
+    assert len(aside) == 2
+    assert aside[0] == aside[1], "the same text twice"
+    assert split(few[::-1], 1e-6)[1] == aside, "chosen by content"
+    assert len(kept) == 4
+    assert split([], 0.05) == ([], [])
