@@ -29,20 +29,10 @@ def python_of(page: Path) -> str:
     return "\n".join(lines)
 
 
-def loads_weights(page: Path) -> bool:
-    return "models.load(" in python_of(page)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.heavy] * loads_weights(page))
-        for page in PAGES
-        if python_of(page).strip()
-    ],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES if python_of(page).strip()])
 def test_python_runs(page, monkeypatch, capsys):
-    if not loads_weights(page):  # where there are real weights, the program is worth optimising
+    if "models.load(" not in python_of(page):  # where there are real weights, the program is worth optimising
         quick_generate(monkeypatch)
     # As a reader has them: the tests are stricter.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):

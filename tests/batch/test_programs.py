@@ -51,6 +51,7 @@ def compiled(name: str):
     return quick(run, donate_argnums=0).lower(leaves, values).compile(), state
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["insert", "decode"])
 def test_the_state_is_updated_where_it_lies(name):
     program, state = compiled(name)

@@ -89,6 +89,7 @@ def test_memory_counts_the_cache():
     assert used.peak_bytes > used.argument_bytes + used.temporary_bytes  # and what is returned
 
 
+@pytest.mark.heavy
 def test_verify_passes_of_several_widths_share_one_cache():
     """A conditional would copy it; see `round.step`."""
     wide, both = (

@@ -37,6 +37,7 @@ def bench(*args) -> int:
     return main(["bench", *SMALL, *map(str, args)])
 
 
+@pytest.mark.heavy
 def test_tables_a_picture_and_one_line_of_json(tiny, prompts, tmp_path, capsys):
     picture = tmp_path / "speed.svg"
     asked = ["--target", tiny, "--prompt-file", prompts, "--draft", tiny, "--no-transformers", "--picture", picture]

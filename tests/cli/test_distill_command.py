@@ -23,6 +23,7 @@ def learned(write_lines):
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("student", ["head", "model"])
 def test_a_drafter_is_made_measured_and_used(student, tiny, tmp_path, learned, write_lines, capsys):
     questions = write_lines({"prompt": "the cat", "category": "cats"}, {"prompt": "a dog", "category": "dogs"})

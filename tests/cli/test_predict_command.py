@@ -84,6 +84,7 @@ def pair(tiny, other, tmp_path, monkeypatch, quick_programs):
     return ["--target", str(tiny), "--draft", str(draft), *small]
 
 
+@pytest.mark.heavy
 def test_two_models_beside_the_measurement(pair, write_lines, tmp_path, capsys):
     path = write_lines({"prompt": "a b c a b"}, {"prompt": "d e"})
     picture = tmp_path / "curves.svg"

@@ -15,6 +15,7 @@ def test_there_is_code():
     assert len(BLOCKS) == 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("block", BLOCKS)
 def test_code_runs(block, tiny, monkeypatch, capsys):
     load = models.load

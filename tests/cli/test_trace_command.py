@@ -11,6 +11,7 @@ from specdec_jax.cli import main, trace
 pytestmark = pytest.mark.usefixtures("quick_programs", "quick_recordings")
 
 
+@pytest.mark.heavy
 def test_the_page_holds_the_text_that_generate_writes(tiny, tmp_path, capsys):
     page = tmp_path / "page.html"
     line = ["a b c", "--target", str(tiny), "--max-new-tokens", "20", "--seed", "9"]

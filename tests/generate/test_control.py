@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from toys import COSTS, PAIRS, PARAMS, ROWS, TARGET, WEAK, K, greedy_walk, guesser, run
+from toys import COSTS, PAIRS, PARAMS, ROWS, TARGET, WEAK, WIDTHS, K, greedy_walk, guesser, run
 
 from specdec_jax import CONTROLLERS, constant, draft_model
 from specdec_jax.drafters import entropy_above
@@ -22,7 +22,8 @@ def texts():
 def test_controlled_output_is_the_targets_own(rule, name, controller, texts):
     drafter, chosen = guesser(name), CONTROLLERS[controller]()
     for drafter_params in (drafter.same, drafter.weak):
-        assert run(rule, drafter, drafter_params, controller=chosen, costs=COSTS).rows == texts[rule]
+        out = run(rule, drafter, drafter_params, controller=chosen, costs=COSTS, verify_widths=WIDTHS)
+        assert out.rows == texts[rule]
 
 
 def test_rounds_without_guesses_are_plain_decoding():
@@ -42,7 +43,7 @@ def test_the_adaptive_length_follows_what_is_kept():
     """A drafter that is always right makes all guesses; at costs of the toys, one that errs often makes fewer."""
     adaptive = CONTROLLERS["adaptive"]()
     right, wrong = (
-        run("greedy", guesser("draft_model"), params, controller=adaptive, costs=COSTS).raw.stats
+        run("greedy", guesser("draft_model"), params, controller=adaptive, costs=COSTS, verify_widths=WIDTHS).raw.stats
         for params in (PARAMS, np.roll(PARAMS, 1, axis=1))
     )
     assert (right.drafted == K * right.rounds).all()

@@ -21,6 +21,7 @@ def erratic() -> Controller:
     return Controller(lambda batch, K: jnp.arange(batch, dtype=jnp.int32), choose, update)
 
 
+@pytest.mark.heavy
 def test_guesses_that_follow_what_was_kept():
     check("block", DRAFT, DRAFT_PARAMS, erratic())
 
@@ -30,10 +31,12 @@ def test_guesses_that_a_controller_allows(name):
     check("block", *RECIPES["ngram"], controller=CONTROLLERS[name]())
 
 
+@pytest.mark.heavy
 def test_guesses_that_end_where_the_drafter_is_unsure():
     check("token", draft_model(markov_model(V), stop=entropy_above(0.8)), DRAFT_PARAMS)
 
 
+@pytest.mark.heavy
 def test_a_drafter_that_looks_at_the_guess_it_drops_is_noticed():
     def propose(*args):
         proposal, state = DRAFT.propose(*args)

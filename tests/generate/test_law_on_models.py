@@ -1,10 +1,10 @@
 """The law of whole generations, see test_law.py, with drafters that run models."""
 
 import pytest
-from laws import BROKEN_DRAFT_PARAMS, DRAFT, ON_MODELS, RECIPES, check, each_rule
+from laws import BROKEN_DRAFT_PARAMS, DRAFT, ON_MODELS, RECIPES, check, each_rule_one_at_once
 
 
-@each_rule
+@each_rule_one_at_once
 @pytest.mark.parametrize("name", ON_MODELS)
 def test_every_sequence_comes_as_often_as_it_should(rule, name):
     check(rule, *RECIPES[name])

@@ -62,7 +62,9 @@ def guesser(name: str) -> Guesser:
 
 ROWS, SLOTS, CAPACITY, K = 6, 9, 40, 3
 CONSTANT = constant()
-COSTS = Costs(0.1, [1.0, 1.3]).checked((1, K + 1))
+WIDTHS = (1, K + 1)
+"""Verify widths, where tests are about several; the others have one, for programs of one compile in half the time."""
+COSTS = Costs(0.1, [1.0, 1.3]).checked(WIDTHS)
 """At which it pays to guess if the guesses are good."""
 PROMPT_LENGTHS = np.array([1, 2, 9, 5, 3, 6], np.int32)
 # Few different tokens, so that n-grams match; a 0 past each row's length.
@@ -81,7 +83,9 @@ MIXED = SamplingParams(
 def config(
     rule: str, draft_length: int = K, capacity: int = CAPACITY, verify_widths: tuple[int, ...] = ()
 ) -> GenerateConfig:
-    return GenerateConfig(capacity, draft_length, rule, prefill_chunk=4, verify_widths=verify_widths)
+    return GenerateConfig(
+        capacity, draft_length, rule, prefill_chunk=4, verify_widths=verify_widths or (draft_length + 1,)
+    )
 
 
 @partial(quick, static_argnames=("target", "drafter", "config", "controller"))

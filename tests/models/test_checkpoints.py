@@ -81,6 +81,7 @@ def run(script: str, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.heavy
 def test_a_checkpoint_is_restored_into_its_shards(tmp_path):
     """Each of four devices gets its quarter, and nothing whole."""
     config = models.LlamaConfig(

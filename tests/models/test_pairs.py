@@ -58,6 +58,9 @@ def answers(target: Loaded, draft: Loaded, rule: str) -> sd.Generation:
     return generate(target.model, target.params, draft.model, draft.params, rule)
 
 
+PROMPTS, LENGTHS, TEMPERATURE = np.random.default_rng(0).integers(0, TOKENS, (3, 5)), [5, 2, 3], 0.9
+
+
 @functools.partial(quick, static_argnames=("target", "draft", "rule"))
 def generate(target, params, draft, draft_params, rule):
     return sd.generate(
@@ -65,10 +68,10 @@ def generate(target, params, draft, draft_params, rule):
         params,
         sd.draft_model(draft),
         draft_params,
-        np.random.default_rng(0).integers(0, TOKENS, (3, 5)),
-        [5, 2, 3],
+        PROMPTS,
+        LENGTHS,
         key=jax.random.key(3),
-        sampling=sd.SamplingParams(temperature=0.0 if rule == "greedy" else 0.9),
+        sampling=sd.SamplingParams(temperature=0.0 if rule == "greedy" else TEMPERATURE),
         config=sd.GenerateConfig(capacity=32, draft_length=2, rule=rule),
         max_new_tokens=20,
         controller=sd.constant(),
@@ -79,27 +82,42 @@ def generate(target, params, draft, draft_params, rule):
 def test_padding_changes_nothing(rule, widths):
     """Neither the target's nor the draft's, be it more or less than the target's.
 
-    Draws of the token and the block rule take their noise by groups of the vocabulary: the same law, other tokens.
+    Greedy and coupled tokens stay the same. The token and the block rule draw by groups that depend on the width, so
+    what they draw stands for the same law: every token was drawn at the probability that it has without padding.
     """
-    want = answers(tiny(TOKENS), tiny(TOKENS, noise=0.3), rule)
-    assert int(want.stats.accepted.sum()) > 0
+    plain, noisy = tiny(TOKENS), tiny(TOKENS, noise=0.3)
     got = answers(tiny(widths[0]), tiny(widths[1], noise=0.3), rule)
+    assert int(got.stats.accepted.sum()) > 0
+    assert int(got.tokens.max()) < TOKENS
     if rule in ("greedy", "coupled"):
+        want = answers(plain, noisy, rule)
         np.testing.assert_array_equal(got.tokens, want.tokens)
         np.testing.assert_array_equal(got.stats.accepted_at, want.stats.accepted_at)
-    assert int(got.tokens.max()) < TOKENS
+        return
+    texts = np.zeros((3, 25), np.int32)
+    for row, (prompt, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
+        texts[row, : length + 20] = [*prompt[:length], *got.tokens[row, :20]]
+    scores = np.asarray(logits(plain.model, plain.params, texts))
+    for row, length in enumerate(LENGTHS):
+        place = np.arange(20)
+        after = scores[row, length - 1 + place]
+        drawn = np.asarray(got.tokens[row, :20])
+        for logprobs, temperature in ((got.logprobs.raw, 1.0), (got.logprobs.sampled, TEMPERATURE)):
+            want = jax.nn.log_softmax(jnp.asarray(after / np.float32(temperature)))[place, drawn]
+            np.testing.assert_allclose(logprobs[row, :20], want, rtol=1e-4, atol=1e-5)
 
 
 @functools.partial(quick, static_argnames="model")
-def logits(model, params):
-    return model.apply(params, jnp.asarray([[3, 1, 4]]), model.init_cache(1, 8), jnp.zeros(1, jnp.int32))[0]
+def logits(model, params, tokens):
+    batch, length = tokens.shape
+    return model.apply(params, tokens, model.init_cache(batch, length), jnp.zeros(batch, jnp.int32))[0]
 
 
 @pytest.mark.parametrize("width", [40, 44, 52])
 def test_logits_of_a_fitted_draft(width):
     target, draft = tiny(width), tiny(44, noise=0.3)
     fitted = models.pair(target, draft)
-    before, after = logits(draft.model, draft.params), logits(fitted.model, fitted.params)
+    before, after = (logits(one.model, one.params, jnp.asarray([[3, 1, 4]])) for one in (draft, fitted))
     assert after.shape == (1, 3, width)
     assert fitted.model.vocab_size == width
     np.testing.assert_array_equal(after[:, :, :TOKENS], before[:, :, :TOKENS])
