@@ -20,6 +20,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
+@pytest.mark.heavy
 @pytest.fixture
 def made(tiny):
     return drafting.make("ngram", load(tiny))

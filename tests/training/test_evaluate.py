@@ -10,6 +10,7 @@ CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chu
 QUESTIONS = [Question("sums", [1, 5, 0, 2]), Question("sums", [1, 6, 7, 0, 2]), Question("tales", [1, 9, 0, 2])]
 
 
+@pytest.mark.heavy
 @pytest.fixture(scope="module")
 def found(tiny_target):
     """The target drafts for itself, so all is kept."""
@@ -33,6 +34,7 @@ def test_questions(tiny_target):
     assert asked == [Question("sums", [1, 5, 0, 2]), Question("all", [1, 6, 0, 2])]
 
 
+@pytest.mark.heavy
 def test_a_card_and_curves(found, tmp_path):
     log = [
         {"step": 10, "loss": 3.0, "alpha": [0.2, 0.1], "tokens": 100},
