@@ -57,7 +57,7 @@ PAIRS = [(rule, name) for rule in RULES for name in DRAFTERS]
 each_pair = pytest.mark.parametrize(
     ("rule", "name"), [pytest.param(*pair, marks=[pytest.mark.heavy] * (pair[0] == "token")) for pair in PAIRS]
 )
-"""The token rule with the heavy tests: its rounds are the block rule's but for verdicts, which tests/verify is about."""
+"""The token rule in the heavy tests: its rounds are the block rule's but for verdicts, which tests/verify is about."""
 
 
 def guesser(name: str) -> Guesser:

@@ -10,7 +10,6 @@ CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chu
 QUESTIONS = [Question("sums", [1, 5, 0, 2]), Question("sums", [1, 6, 7, 0, 2]), Question("tales", [1, 9, 0, 2])]
 
 
-@pytest.mark.heavy
 @pytest.fixture(scope="module")
 def found(tiny_target):
     """The target drafts for itself, so all is kept."""
@@ -18,6 +17,7 @@ def found(tiny_target):
     return in_generation(tiny_target, drafting, QUESTIONS, temperature=1.0, config=CONFIG, max_new_tokens=12)
 
 
+@pytest.mark.heavy
 def test_a_perfect_drafter(found):
     assert found["acceptance_rate"] > 0.7  # what is drafted past an end or a limit is not kept
     assert found["accepted_at"][0] >= found["accepted_at"][2] > 0.5
