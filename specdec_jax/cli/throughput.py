@@ -97,13 +97,15 @@ def main(args: Sequence[str]) -> int:
         return dataclasses.replace(ask, eos_tokens=())
 
     errors.print(f"{options.count} answers of {sum(one.max_new_tokens for one in work)} tokens in all")
-    found = _versus(of("none", options.versus), work) | {"batches": []}
+    found = _versus(of("none", options.versus), work)
+    _report_versus(found, options, console)
+    found["batches"] = []
     for batch in options.batches:
         for draft in dict.fromkeys(("none", options.draft)):
             errors.print(f"batch {batch}, draft {draft}")
             speed, _ = throughput.with_refill(of(draft, batch), work)
             found["batches"].append({"batch": batch, "draft": draft, **speed._asdict()})
-    _report(found, options, console)
+    _report_batches(found["batches"], console)
     print(json.dumps(found))
     return 0 if found["same_tokens"] else 1
 
@@ -119,7 +121,7 @@ def _versus(ask: BatchGenerator, work: Sequence[Request]) -> dict[str, Any]:
     }
 
 
-def _report(found: dict[str, Any], options: Options, console: Console) -> None:
+def _report_versus(found: dict[str, Any], options: Options, console: Console) -> None:
     table = Table("", title=f"batch {options.versus}, no drafter, {options.count} answers", title_justify="left")
     for name in ("seconds", "rows/s", "tokens/s"):
         table.add_column(name, justify="right")
@@ -128,10 +130,13 @@ def _report(found: dict[str, Any], options: Options, console: Console) -> None:
     console.print(table)
     same = "the same tokens" if found["same_tokens"] else "OTHER TOKENS"
     console.print(f"Refill is {found['ratio']:.2f} times as fast; {same}.\n")
+
+
+def _report_batches(entries: Sequence[dict[str, Any]], console: Console) -> None:
     table = Table("batch", "draft", title="slots with refill", title_justify="left")
     for name in ("seconds", "rows/s", "tokens/s"):
         table.add_column(name, justify="right")
-    for entry in found["batches"]:
+    for entry in entries:
         table.add_row(str(entry["batch"]), entry["draft"], *_cells(entry))
     console.print(table)
 

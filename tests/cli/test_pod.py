@@ -1,7 +1,8 @@
-"""A job of two processes that run one program together, on a mesh over the devices of both."""
+"""A job of several processes that run one program together, on a mesh over the devices of all."""
 
 import socket
 import time
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -15,22 +16,22 @@ from specdec_jax.cli import main
 
 pytestmark = pytest.mark.heavy
 
-DEVICES, PROCESSES = 4, 2
+DEVICES, PROCESSES = 8, 2
 
 
-def on_its_devices(args: list[str]) -> int:
-    """The command in a process with some CPU devices."""
+def on_devices(count: int, args: list[str]) -> int:
+    """The command in a process with so many CPU devices."""
     quick_batch(pytest.MonkeyPatch())
-    jax.config.update("jax_num_cpu_devices", DEVICES)
+    jax.config.update("jax_num_cpu_devices", count)
     return main(args)
 
 
 @pytest.fixture
 def begin(tiny, tmp_path):
-    """Starts processes that write into an output each of their own."""
-    prompts = write_prompts(tmp_path / "prompts.jsonl", COUNT)
+    """Starts processes with so many devices between them, which write into an output each of their own."""
 
-    def begin(outputs: list[Path], *args: str):
+    def begin(outputs: list[Path], *args: str, count: int = COUNT):
+        prompts = write_prompts(tmp_path / f"{count}.jsonl", count)
         command = ["generate", "--target", str(tiny), "--prompt-file", str(prompts), *SMALL, *args]
         command += ["--verify-widths", "4"]  # one pass to compile
         if len(outputs) > 1:
@@ -41,7 +42,7 @@ def begin(tiny, tmp_path):
         numbers = [["--process", str(process)] * (len(outputs) > 1) for process in range(len(outputs))]
         return [
             start(
-                on_its_devices,
+                partial(on_devices, DEVICES // len(outputs)),
                 [*command, "--output", str(output), *number],
                 cache=tmp_path / "cache",
                 log=tmp_path / "log.txt",
@@ -81,6 +82,28 @@ def test_a_pod_that_was_stopped_goes_on_where_it_was(begin, tmp_path):
     assert first | second == answers(alone)
     assert sorted(first) == [*range(0, COUNT, PROCESSES)]
     assert sorted(second) == [*range(1, COUNT, PROCESSES)]
+
+
+def test_four_processes_with_uneven_shares(begin, tmp_path):
+    alone = tmp_path / "alone"
+    assert [status(process) for process in begin([alone], count=30)] == [0]
+    folders = [tmp_path / str(process) for process in range(4)]
+    assert [status(process) for process in begin(folders, "--tensor", "4", count=30)] == [0] * 4
+    shares = [answers(folder) for folder in folders]
+    assert [len(share) for share in shares] == [8, 8, 7, 7]
+    assert {index: line for share in shares for index, line in share.items()} == answers(alone)
+
+
+def test_a_process_that_is_killed_takes_the_others_along(begin, tmp_path):
+    """They cannot go on without its devices; what they wrote stands, and the job goes on from it."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    asked = begin(folders, "--tensor", "2")
+    kill_once_it_wrote(asked[1], folders[1] / "answers-00002-of-00002.jsonl", 1000)
+    assert [status(process) for process in asked] == [1, -9]
+    assert 0 < sum(len(answers(folder)) for folder in folders) < COUNT
+    assert [status(process) for process in begin(folders, "--tensor", "2")] == [0, 0]
+    first, second = map(answers, folders)
+    assert sorted(first | second) == [*range(COUNT)]
 
 
 def test_what_stops_one_stops_both(begin, tmp_path):
