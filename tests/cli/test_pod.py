@@ -23,6 +23,8 @@ def on_devices(count: int, args: list[str]) -> int:
     """The command in a process with so many CPU devices."""
     quick_batch(pytest.MonkeyPatch())
     jax.config.update("jax_num_cpu_devices", count)
+    # Where no exchange fails at once, the dead are noticed by their heartbeat: by default after 100 seconds.
+    jax.distributed.initialize = partial(jax.distributed.initialize, heartbeat_timeout_seconds=10)
     return main(args)
 
 
@@ -99,7 +101,9 @@ def test_a_process_that_is_killed_takes_the_others_along(begin, tmp_path):
     folders = [tmp_path / "first", tmp_path / "second"]
     asked = begin(folders, "--tensor", "2")
     kill_once_it_wrote(asked[1], folders[1] / "answers-00002-of-00002.jsonl", 1000)
-    assert [status(process) for process in asked] == [1, -9]
+    survivor, killed = (status(process) for process in asked)
+    assert killed == -9
+    assert survivor not in (0, 3), "neither done nor stopped by a signal"
     assert 0 < sum(len(answers(folder)) for folder in folders) < COUNT
     assert [status(process) for process in begin(folders, "--tensor", "2")] == [0, 0]
     first, second = map(answers, folders)
