@@ -18,6 +18,7 @@ from .config import DecoderConfig
 from .errors import LoadError
 from .huggingface import read_json
 from .language_model import init_params
+from .new_directory import new_directory
 from .registry import CONFIGS, family_of_config
 from .save import write_tokenizer
 from .sizes import check_numbers
@@ -45,29 +46,27 @@ def save_checkpoint(
 ) -> None:
     """Write parameters as they are, in their layout, dtype and shards, and the tokenizer beside them if one is given.
 
-    Raises:
-        FileExistsError: the directory is not empty.
-    """
-    directory = Path(directory).resolve()
-    family_of_config(config)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FileExistsError(f"{directory} exists and is not an empty directory; expected a new one, so name another")
-    directory.mkdir(parents=True, exist_ok=True)
-    import orbax.checkpoint as ocp  # takes seconds, which nobody else should wait for
+    All of it appears at once, when everything is written.
 
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(directory / _PARAMS, params)
+    Raises:
+        FileExistsError: the directory is not empty, or another process is writing it.
+    """
+    family_of_config(config)
     assert dataclasses.is_dataclass(config)
-    if tokenizer is not None:
-        write_tokenizer(directory, tokenizer)
     settings = {
         "config": type(config).__name__,
         "fields": dataclasses.asdict(config),
         "layers": "stacked" if is_stacked(params) else "unrolled",
         "dtype": str(jax.tree.leaves(params)[0].dtype),
     }
-    # Last, so that a directory with this file is whole.
-    (directory / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    with new_directory(directory) as beside:
+        import orbax.checkpoint as ocp  # takes seconds, which nobody else should wait for
+
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(beside / _PARAMS, params)
+        if tokenizer is not None:
+            write_tokenizer(beside, tokenizer)
+        (beside / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def load_checkpoint(

@@ -1,6 +1,7 @@
 """From a path or a name to a model that is ready to generate."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -28,7 +29,7 @@ from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, fami
 from .sizes import check_numbers, check_sizes
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
-from .weights import Tensors, assemble
+from .weights import Tensors, assemble, has_own_head
 
 
 class Loaded(NamedTuple):
@@ -155,7 +156,11 @@ def _directory(path: Path) -> _Contents:
         config = family.config_from_hf(raw)
         check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
-    return _Contents(config, family.spec(config), family.tensors_from_hf(tensors), tokenizer)
+    spec, tensors = family.spec(config), family.tensors_from_hf(tensors)
+    if config.tied_head and has_own_head(spec, tensors):
+        config = dataclasses.replace(config, tied_head=False)  # pyright: ignore[reportArgumentType]
+        spec = family.spec(config)
+    return _Contents(config, spec, tensors, tokenizer)
 
 
 def config_from_json(path: str | os.PathLike[str]) -> DecoderConfig:

@@ -14,6 +14,9 @@ from specdec_jax.sharding import put
 from .errors import LoadError
 from .leaves import Leaf, Spec
 
+HEAD = "lm_head.weight"
+"""Every family's name for a head of its own."""
+
 _MOST_LISTED = 8
 _ALIGNMENT = 64
 
@@ -76,6 +79,20 @@ def _listed(items: list[str]) -> str:
     return ", ".join(items[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
+def has_own_head(spec: Spec, tensors: Tensors) -> bool:
+    """Whether there is a head beside the embedding that is no copy of it, whatever the configuration says.
+
+    Such a head counts, as in transformers: it would be lost without a word.
+    """
+    (embedding,) = next(leaf.parts for leaf in spec.top if leaf.path == ("embedding", "weight"))
+    if not {embedding, HEAD} <= tensors.shapes.keys():
+        return False
+    if tensors.shapes[embedding] != tensors.shapes[HEAD]:
+        return True
+    blocks = zip(tensors.blocks(embedding), tensors.blocks(HEAD), strict=True)
+    return not all(np.array_equal(ours, theirs) for ours, theirs in blocks)
+
+
 def assemble(
     spec: Spec, tensors: Tensors, *, stacked: bool, dtype: jnp.dtype, shardings: PyTree = None
 ) -> dict[Any, Any]:
@@ -86,8 +103,8 @@ def assemble(
     parameters, each device is given its part alone.
     """
     expected = spec.shapes()
-    # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.
-    ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"]
+    # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head (see `has_own_head`).
+    ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == HEAD]
     check_tensors(tensors, expected, ignored)
 
     def fill(buffer: np.ndarray, leaf: Leaf, names: list[str]) -> np.ndarray:

@@ -131,6 +131,8 @@ def test_nothing_is_left_of_a_save_that_fails(tmp_path):
     params = models.init_params(config, jax.random.key(0))
     with pytest.raises(KeyError):
         models.save(tmp_path / "model", config, {**params, "norm": {}})
+    with pytest.raises(ValueError, match="Unsupported type"):
+        models.save_checkpoint(tmp_path / "model", config, {**params, "norm": object()})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,6 +211,26 @@ def test_the_first_gpt2_has_no_prefix_and_stores_its_masks(tmp_path, oracle_logi
     close(logits(models.load(tmp_path, dtype=jnp.float32), random_tokens), oracle_logits(network, random_tokens))
 
 
+@pytest.mark.parametrize("name", ["qwen2", "gemma3", "gpt2"])
+def test_a_head_of_its_own_though_tied_by_the_configuration(name, tmp_path, oracle_logits, random_tokens):
+    """transformers takes the file's head, unless it is the embedding again."""
+    make(CASES[name]).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    embedding = tensors["transformer.wte.weight" if name == "gpt2" else "model.embed_tokens.weight"]
+    tied = models.load(tmp_path).config
+    assert tied.tied_head
+    save_file(tensors | {"lm_head.weight": embedding.clone()}, tmp_path / "model.safetensors")
+    assert models.load(tmp_path).config == tied
+    save_file(tensors | {"lm_head.weight": 0.15 * torch.randn(97, 32)}, tmp_path / "model.safetensors")
+    loaded = models.load(tmp_path, dtype=jnp.float32)
+    assert not loaded.config.tied_head
+    network = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager").eval()
+    close(logits(loaded, random_tokens), oracle_logits(network, random_tokens))
+    save_file(tensors | {"lm_head.weight": torch.zeros(96, 32)}, tmp_path / "model.safetensors")
+    with pytest.raises(LoadError, match=r"1 of another shape: lm_head.weight is \[96, 32\] instead of \[97, 32\]"):
+        models.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["gemma3", "gpt2", "phi3"])
 def test_all_wrong_tensors_are_named_at_once(name, tmp_path):
     make(CASES[name]).save_pretrained(tmp_path)
@@ -275,7 +297,7 @@ def test_configs_are_refused(case, changes, message, tmp_path):
 
 
 def test_a_foreign_configuration():
-    names = ("vocab_size", "width", "num_layers", "num_kv_heads", "head_size", "max_positions")
+    names = ("vocab_size", "width", "num_layers", "num_kv_heads", "head_size", "max_positions", "tied_head")
     foreign = dataclasses.make_dataclass("Foreign", names)(*[8] * len(names))
     with pytest.raises(TypeError, match="config is a Foreign; expected one of LlamaConfig, Qwen2Config"):
         family_of_config(foreign)
