@@ -73,6 +73,11 @@ def check_window(window: int | None) -> None:
         raise ValueError(f"sliding_window is {window}; expected at least 1, or None")
 
 
+def every(pattern: int, num_layers: int) -> tuple[bool, ...]:
+    """Which layers have the window: all but each ``pattern``-th."""
+    return tuple((index + 1) % pattern != 0 for index in range(num_layers))
+
+
 def check_windowed(windowed: tuple[bool, ...], window: int | None, num_layers: int) -> None:
     """Every layer is said to have the window or not, wherever there is one."""
     check_window(window)

@@ -1,4 +1,4 @@
-"""Mistral: Llama with a sliding window. Its GGUF files call themselves llama, and do not mention the window."""
+"""Mistral: Llama with a sliding window. Its GGUF files call themselves llama, and few mention the window."""
 
 import dataclasses
 from collections.abc import Mapping

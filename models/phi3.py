@@ -114,7 +114,7 @@ def config_from_gguf(file: GGUFFile) -> Phi3Config:
         rope_theta=data.rope_theta(),
         tied_head=data.tied_head(),
         rotary_size=None if turned == shape["head_size"] else turned,
-        sliding_window=data.get("attention.sliding_window", 0) or None,
+        sliding_window=data.window(),
     )
 
 

@@ -37,8 +37,8 @@ class Options:
     """
 
     source: Positional[Annotated[str, arg(metavar="SOURCE")]]
-    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name of a
-    model on the Hugging Face Hub."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     destination: Positional[Annotated[Path, arg(metavar="DEST")]]
     """The directory to write; it must be empty or not exist."""
     format: Literal["huggingface", "orbax"] = "huggingface"

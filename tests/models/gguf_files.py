@@ -139,8 +139,8 @@ def write_gguf(
     writer.close()
 
 
-def write_family(path: Path, network, architecture: str) -> None:
-    """Names are looked up in the gguf package's own table."""
+def write_family(path: Path, network, architecture: str, metadata: dict[str, Any] | None = None) -> None:
+    """Names are looked up in the gguf package's own table; ``metadata`` come on top."""
     config = network.config
     writer = gguf.GGUFWriter(path, architecture)
     heads, layers = config.num_attention_heads, config.num_hidden_layers
@@ -169,9 +169,11 @@ def write_family(path: Path, network, architecture: str) -> None:
             writer.add_rope_scaling_factor(rope["factor"])
         if getattr(config, "sliding_window", None):
             writer.add_sliding_window(config.sliding_window)
+            if getattr(config, "layer_types", None):
+                writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
         if near is not None:
             writer.add_float32("gemma3.rope.freq_base_swa", near["rope_theta"])
-            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    _add(writer, metadata or {})
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(kind, layers)
     for name, value in network.state_dict().items():
