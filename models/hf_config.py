@@ -157,9 +157,7 @@ def rotary_shape(raw: Raw) -> dict[str, Any]:
     """The fields of `config.RotaryConfig` but for those of RoPE, by the names that most families give them."""
     heads = integer(raw, "num_attention_heads")
     size = integer(raw, "head_dim", integer(raw, "hidden_size") // heads)
-    if (
-        size > _WIDEST_HEAD
-    ):  # each of its coordinates has a frequency, which is worked out before any weight is looked at
+    if size > _WIDEST_HEAD:  # its frequencies are worked out before any weight is looked at
         raise LoadError(
             f"the heads of config.json are {size} wide; expected at most {_WIDEST_HEAD}, so correct head_dim"
         )

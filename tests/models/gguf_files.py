@@ -25,7 +25,13 @@ NAMES = {
 }
 
 # K types are made from random bytes, but for the float16 scales of each block: their byte offsets and their size.
-SCALES = {"Q4_K": ((0, 2), 2e-4), "Q5_K": ((0, 2), 1e-4), "Q6_K": ((208,), 5e-5)}
+SCALES = {
+    "Q2_K": ((80, 82), 1e-2),
+    "Q3_K": ((108,), 1e-3),
+    "Q4_K": ((0, 2), 2e-4),
+    "Q5_K": ((0, 2), 1e-4),
+    "Q6_K": ((208,), 5e-5),
+}
 
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
