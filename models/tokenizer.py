@@ -1,5 +1,6 @@
 """Text to token ids and back, however the tokenizer was stored."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
 
-    @property
+    @functools.cached_property
     def vocab_size(self) -> int:
         """One more than the largest id."""
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
@@ -117,6 +118,10 @@ class Tokenizer:
         for token, token_id in self.backend.get_vocab(with_added_tokens=True).items():
             tokens[token_id] = token
         return tokens
+
+    def holes(self) -> list[int]:
+        """Ids below the largest that have no token, ascending."""
+        return [token_id for token_id, token in enumerate(self.vocab()) if token is None]
 
 
 def _byte_level() -> dict[str, int]:
