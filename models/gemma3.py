@@ -185,7 +185,8 @@ def config_to_hf(config: Gemma3Config) -> dict[str, Any]:
             "full_attention": hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
         },
-        "sliding_window": config.sliding_window,
+        # transformers wants a number even where no layer has the window.
+        "sliding_window": config.sliding_window or config.max_positions,
         "layer_types": hf_config.windowed_to_hf(config.windowed, config.num_layers),
         "query_pre_attn_scalar": scalar,
         "attention_bias": config.attention_bias,

@@ -53,6 +53,8 @@ def spec(config: Qwen2Config) -> Spec:
 
 def fields_from_hf(raw: hf_config.Raw) -> dict[str, Any]:
     """What Qwen2 and Qwen3 have in common."""
+    # What transformers takes where nothing is said.
+    raw = {"num_key_value_heads": 32, "sliding_window": 4096, **raw}
     hf_config.refuse_quantised(raw)
     hf_config.check_activation(raw, "hidden_act", "silu", ("silu", "swish"))
     shape = hf_config.rotary_shape(raw)
