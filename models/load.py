@@ -180,8 +180,11 @@ def config_from_json(path: str | os.PathLike[str]) -> DecoderConfig:
 
 
 def _family(raw: Mapping[str, Any], path: Path) -> Family:
-    if raw.get("architectures"):
-        return family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
+    names = raw.get("architectures")
+    if names:
+        if not isinstance(names, list) or not isinstance(names[0], str):
+            raise LoadError(f"architectures of {path} is {names!r}; expected a list of names, so correct it")
+        return family_of(names[0], HF_ARCHITECTURES, path)
     return family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
 
 
