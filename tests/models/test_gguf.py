@@ -1,5 +1,8 @@
 """GGUF files give the logits of the values they stand for, in every type that can be dequantised."""
 
+import re
+from pathlib import Path
+
 import gguf
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +24,13 @@ WHOLE = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "
 
 def test_the_usual_types_are_supported():
     assert set(SUPPORTED) >= {*WHOLE, "IQ2_S", "IQ3_S", "IQ4_NL", "IQ4_XS"}
+
+
+def test_the_types_that_the_documentation_lists():
+    page = (Path(__file__).parents[2] / "docs" / "models-and-files.md").read_text(encoding="utf-8")
+    listed = re.search(r"(?m)^## GGUF types\n(?:(?! {4}).*\n)+((?: {4}.*\n)+)", page)
+    assert listed is not None
+    assert {*WHOLE} <= {*listed[1].split()} <= {*SUPPORTED}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
