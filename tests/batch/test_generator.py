@@ -60,11 +60,13 @@ def one_batch(name: str, rule: str, asked: list[Request]):
 # Every rule and every drafter once; that they go together, whatever the pair, is what tests/generate shows.
 PAIRS = [
     ("block", "draft_model"),
+    ("coupled", "early_exit"),
     ("block", "none"),
     ("token", "ngram"),
-    ("coupled", "early_exit"),
     ("greedy", "feature_head"),
 ]
+AT_ONCE = 2
+"""Of them; the others run with the heavy tests."""
 
 
 def test_every_rule_and_drafter_is_tested():
@@ -73,7 +75,9 @@ def test_every_rule_and_drafter_is_tested():
     assert names == {*DRAFTERS, "none"}
 
 
-@pytest.mark.parametrize(("rule", "name"), PAIRS)
+@pytest.mark.parametrize(
+    ("rule", "name"), [*PAIRS[:AT_ONCE], *(pytest.param(*pair, marks=pytest.mark.heavy) for pair in PAIRS[AT_ONCE:])]
+)
 def test_answers_are_those_of_generate(rule, name):
     asked = requests(rule=rule)
     whole = one_batch(name, rule, asked)

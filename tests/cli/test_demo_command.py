@@ -7,6 +7,7 @@ from specdec_jax.cli import demo, main
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
 
+@pytest.mark.heavy
 def test_it_compares_and_says_that_the_text_is_the_same(tiny, write_lines, capsys):
     path = write_lines(*({"prompt": text, "category": "toy"} for text in ("a b c", "d e", "f")))
     assert main(["demo", "--target", str(tiny), "--prompt-file", str(path), "--max-new-tokens", "20"]) == 0

@@ -23,6 +23,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.heavy
 def test_two_distributions(tmp_path, capsys):
     page, folder = tmp_path / "page.html", tmp_path / "figures"
     line = [*NUMBERS, "--words", "cat,dog,<b>", "--output", str(page), "--figures", str(folder), "--draft-length", "2"]

@@ -25,6 +25,7 @@ def made(tiny):
     return drafting.make("ngram", load(tiny))
 
 
+@pytest.mark.heavy
 def test_measured_once_and_found(tiny, capsys, monkeypatch):
     # Rounds of a model as small as this take less time than the clock's noise.
     seconds = iter([1.0, 9.0, 10.0, 11.0, 12.0])

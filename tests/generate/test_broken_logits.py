@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from toys import COLD, ROWS, K, V, guesser, run
+from toys import COLD, ROWS, K, V, each_pair, guesser, run
 
-from specdec_jax import DRAFTERS, RULES, FinishReason, draft_model, early_exit, feature_head
+from specdec_jax import FinishReason, draft_model, early_exit, feature_head
 from specdec_jax.testing import markov_head, markov_model, random_logits
 
 MARKOV = markov_model(V)
@@ -33,8 +33,7 @@ def drafter_for(name):
     )
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", DRAFTERS)
+@each_pair
 def test_broken_row_ends_and_leaves_the_others_alone(rule, name):
     clean = run(rule, drafter_for(name), params=CLEAN, **ON_MARKOV)
     for kind, table in TABLES.items():
@@ -45,8 +44,7 @@ def test_broken_row_ends_and_leaves_the_others_alone(rule, name):
             assert out.reasons[row] == (FinishReason.NAN if broken else FinishReason.LENGTH), kind
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", DRAFTERS)
+@each_pair
 def test_what_was_drawn_before_the_break_stands(rule, name):
     """The walk of temperature 0 is broken after each number of tokens in turn, at each place of a block."""
     for same in (True, False):

@@ -3,11 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from toys import COLD, PAIRS, PROMPT_LENGTHS, PROMPTS, ROWS, SLOTS, K, V, cut, greedy_walk, guesser, one_row, run
+from toys import COLD, PROMPT_LENGTHS, PROMPTS, ROWS, SLOTS, K, V, cut, each_pair, greedy_walk, guesser, one_row, run
 
 from specdec_jax import FinishReason
-
-each_pair = pytest.mark.parametrize(("rule", "name"), PAIRS)
 
 
 @each_pair

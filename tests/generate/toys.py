@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 from programs import quick
 
@@ -53,6 +54,10 @@ GUESSERS = {
 }
 NONE = Guesser(None, None, None)
 PAIRS = [(rule, name) for rule in RULES for name in DRAFTERS]
+each_pair = pytest.mark.parametrize(
+    ("rule", "name"), [pytest.param(*pair, marks=[pytest.mark.heavy] * (pair[0] == "token")) for pair in PAIRS]
+)
+"""The token rule in the heavy tests: its rounds are the block rule's but for verdicts, which tests/verify is about."""
 
 
 def guesser(name: str) -> Guesser:

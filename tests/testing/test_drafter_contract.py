@@ -21,7 +21,7 @@ OURS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.heavy] * (n != "ngram")) for n in DRAFTERS])
 def test_our_drafters_pass(name):
     drafter, params = OURS[name]
     check_drafter(drafter, params, TARGET, PARAMS)

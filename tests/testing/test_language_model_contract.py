@@ -29,7 +29,7 @@ def test_the_toys_pass(model):
     check_language_model(markov_model(V, max_positions=4), random_logits(0, V, V))
 
 
-@pytest.mark.parametrize("layers", ["stacked", "unrolled"])
+@pytest.mark.parametrize("layers", [pytest.param("stacked", marks=pytest.mark.heavy), "unrolled"])
 def test_our_models_pass(layers):
     config = models.LlamaConfig(
         vocab_size=11, width=8, mlp_width=8, num_layers=2, num_heads=2, num_kv_heads=1, head_size=4, max_positions=64

@@ -25,6 +25,7 @@ def after(tokens) -> np.ndarray:
     return reference.distribution(history_logits(PARAMS, tokens), temperature=0.8)
 
 
+@pytest.mark.heavy
 def test_cells_divide_all_that_can_follow():
     cells = likely_cells(TARGET, PARAMS, PROMPT, WARM, depth=3, width=2)
     assert sum(cell.probability for cell in cells) == pytest.approx(1, abs=1e-6)

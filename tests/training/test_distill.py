@@ -81,6 +81,7 @@ def test_a_head_is_trained_and_drafts(head, tiny_target):
     assert drafted.stats.accepted.sum() > 0
 
 
+@pytest.mark.heavy
 def test_started_again_it_goes_on(head, tiny_target):
     """Nothing is written or trained twice, and the drafter's files are the same."""
     folder, made, _ = head
@@ -165,6 +166,7 @@ def test_transformers_takes_a_draft_model_as_its_assistant(small, tiny_target, t
     assert len(passes) < alone
 
 
+@pytest.mark.heavy
 def test_a_draft_model_is_trained_and_drafts(small, tiny_target):
     made = small
     measured = [line["held_out"] for line in made.log if "held_out" in line]
@@ -206,6 +208,7 @@ def test_a_draft_model_with_a_vocabulary_of_its_own(tiny_target, tmp_path):
             models.load_draft(made.directory, tiny_target)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("writer", ["target", "student"])
 def test_fresh_texts(writer, tiny_target, tmp_path):
     """They are sampled in every phase, from the student as it is then, and a run that is stopped ends the same."""
@@ -238,6 +241,7 @@ def test_fresh_texts(writer, tiny_target, tmp_path):
         assert (again.directory / name).read_bytes() == (whole.directory / name).read_bytes()
 
 
+@pytest.mark.heavy
 def test_a_head_writes_nothing_by_itself(tiny_target, tmp_path):
     text = dataclasses.replace(TEXT, fresh=0.5, fresh_from="student")
     with pytest.raises(ValueError, match="a feature head cannot write text without its target"):

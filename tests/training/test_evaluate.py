@@ -17,6 +17,7 @@ def found(tiny_target):
     return in_generation(tiny_target, drafting, QUESTIONS, temperature=1.0, config=CONFIG, max_new_tokens=12)
 
 
+@pytest.mark.heavy
 def test_a_perfect_drafter(found):
     assert found["acceptance_rate"] > 0.7  # what is drafted past an end or a limit is not kept
     assert found["accepted_at"][0] >= found["accepted_at"][2] > 0.5
@@ -33,6 +34,7 @@ def test_questions(tiny_target):
     assert asked == [Question("sums", [1, 5, 0, 2]), Question("all", [1, 6, 0, 2])]
 
 
+@pytest.mark.heavy
 def test_a_card_and_curves(found, tmp_path):
     log = [
         {"step": 10, "loss": 3.0, "alpha": [0.2, 0.1], "tokens": 100},
