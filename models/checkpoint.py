@@ -66,8 +66,9 @@ def save_checkpoint(
         import orbax.checkpoint as ocp  # takes seconds, which nobody else should wait for
 
         chunks = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES), params)
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(beside / _PARAMS, params, save_args=chunks)
+        # Not the asynchronous one, whose threads go on writing where this fails.
+        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            checkpointer.save(beside / _PARAMS, args=ocp.args.StandardSave(params, chunks))
         if tokenizer is not None:
             write_tokenizer(beside, tokenizer)
         (beside / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
