@@ -53,6 +53,11 @@ def open_arrays(directory: Path) -> "dict[str, ts.TensorStore]":
     return {name: array.result() for name, array in opened.items()}
 
 
+def chunk_of(array: "ts.TensorStore") -> Shape:
+    """What is read of it at least."""
+    return tuple(array.spec().to_json()["metadata"]["chunks"])
+
+
 def _parts(shape: Shape, size: Shape) -> Iterator[tuple[slice, ...]]:
     """An array in parts of a size, so that few chunks are in memory at a time."""
     starts = itertools.product(*(range(0, length, step) for length, step in zip(shape, size, strict=True)))
@@ -66,13 +71,14 @@ def read_array(array: "ts.TensorStore", dtype: jnp.dtype, sharding: Sharding) ->
     """The array in its shards, of which this process reads its own alone, each once for all devices."""
     import tensorstore as ts
 
+    chunk = chunk_of(array)
     done: dict[str, np.ndarray] = {}
 
-    def shard(index: tuple[slice, ...]) -> np.ndarray:
+    def shard(index: tuple[slice, ...] | None) -> np.ndarray:
         if str(index) not in done:
             there = array[index][ts.d[:].translate_to[0]]
             buffer = done[str(index)] = aligned(there.shape, dtype)
-            for part in _parts(there.shape, array.chunk_layout.read_chunk.shape):
+            for part in _parts(there.shape, chunk):
                 buffer[part] = there[part].read().result()
         return done[str(index)]
 

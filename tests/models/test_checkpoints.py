@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from specdec_jax import models
 from specdec_jax.models import LoadError
-from specdec_jax.models.stored import open_arrays
+from specdec_jax.models.stack import Layout
+from specdec_jax.models.stored import chunk_of, open_arrays
 
 SMALL = models.LlamaConfig(
     vocab_size=7, width=8, mlp_width=8, num_layers=2, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
@@ -103,8 +105,8 @@ def test_parameters_of_many_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(models.checkpoint, "CHUNK_BYTES", 48)
     params = models.init_params(SMALL, jax.random.key(0), dtype=jnp.float32, layers="stacked")
     models.save_checkpoint(tmp_path / "ours", SMALL, params)
-    chunk = open_arrays(tmp_path / "ours" / "params")["layers.mlp.gate_up.weight"].chunk_layout.read_chunk.shape
-    assert 4 * np.prod(chunk) <= 48
+    chunk = chunk_of(open_arrays(tmp_path / "ours" / "params")["layers.mlp.gate_up.weight"])
+    assert 4 * math.prod(chunk) <= 48
     bits_equal(models.load_checkpoint(tmp_path / "ours").params, params)
     narrow = models.load_checkpoint(tmp_path / "ours", dtype=jnp.bfloat16).params
     bits_equal(narrow, jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params))
@@ -224,7 +226,8 @@ def wide(tmp_path_factory):
         network.save_pretrained(folder / name / "hf")
         if name in ("layers", "heads", "vocabulary"):
             write_family(folder / name / "model.gguf", network, case.config.model_type.removesuffix("_text"))
-        layers = {"layers": "stacked", "vocabulary": "unrolled"}.get(name)
+        layouts: dict[str, Layout] = {"layers": "stacked", "vocabulary": "unrolled"}
+        layers = layouts.get(name)
         if layers is not None:
             loaded = models.load(folder / name / "hf", dtype=jnp.float32, layers=layers)
             models.save_checkpoint(folder / name / layers, loaded.config, loaded.params)

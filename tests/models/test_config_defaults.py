@@ -38,7 +38,9 @@ ROTARY = {
     for name, (kind, changes) in CASES.items()
 }
 GPT = {"vocab_size": 97, "n_embd": 960, "n_layer": 3, "n_head": 4, "n_inner": 40, "n_positions": 64}
-ALL = ROTARY | {"gpt2": (hf.GPT2Config, GPT | {"layer_norm_epsilon": 3e-3, "tie_word_embeddings": False})}
+ALL: dict[str, tuple[type[hf.PretrainedConfig], dict[str, Any]]] = ROTARY | {
+    "gpt2": (hf.GPT2Config, GPT | {"layer_norm_epsilon": 3e-3, "tie_word_embeddings": False})
+}
 
 
 def without(settings: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:

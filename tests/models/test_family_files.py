@@ -75,6 +75,7 @@ WINDOW, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 def test_windows_that_a_gguf_file_states(metadata, window, windowed, tmp_path):
     windowed_file(tmp_path / "model.gguf", "qwen2", metadata)
     config = models.load(tmp_path / "model.gguf").config
+    assert isinstance(config, models.Qwen2Config)
     assert (config.sliding_window, config.windowed) == (window, windowed)
 
 
