@@ -19,6 +19,7 @@ Message = Mapping[str, Any]
 """At least ``role`` (system, user, assistant) and ``content``, or ``tool_calls`` instead of the latter."""
 
 _SAID = {"content", "tool_calls"}
+_NOT_GIVEN = {"tools": None, "documents": None}  # defined, as in transformers: templates ask whether they are none
 
 
 def _raise_exception(message: str) -> None:
@@ -69,6 +70,7 @@ class ChatTemplate:
         for index, message in enumerate(messages):
             if not isinstance(message, Mapping) or "role" not in message or not message.keys() & _SAID:
                 raise ValueError(f"message {index} is {message!r}; expected a mapping with 'role' and 'content'")
+        names = _NOT_GIVEN | names
         try:
             return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **names)
         # Template code may raise what any code may: a wrong type, a missing key, its own refusal, a sandbox breach.

@@ -3,32 +3,36 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Sharding
+from jax.tree_util import KeyPath, tree_leaves_with_path, tree_map_with_path
 from jax.typing import DTypeLike
 
-from specdec_jax._typing import PyTree
+from specdec_jax._typing import Array, PyTree
 
 from .config import DecoderConfig
-from .errors import LoadError
+from .errors import LoadError, blamed
 from .huggingface import read_json
-from .language_model import init_params
+from .language_model import param_shapes
+from .new_directory import new_directory
 from .registry import CONFIGS, family_of_config
 from .save import write_tokenizer
 from .sizes import check_numbers
 from .stack import Layout, resolve
+from .stored import CHUNK_BYTES, open_arrays, read_array
 from .tokenizer import Tokenizer
-from .weights import is_stacked
+from .weights import check_tensors, is_stacked
 
 SETTINGS = "specdec.json"
 """By this file a directory is known as such a checkpoint."""
 
 _PARAMS = "params"
+_ADVICE = "write the checkpoint again"
 
 
 class Checkpoint(NamedTuple):
@@ -45,29 +49,29 @@ def save_checkpoint(
 ) -> None:
     """Write parameters as they are, in their layout, dtype and shards, and the tokenizer beside them if one is given.
 
-    Raises:
-        FileExistsError: the directory is not empty.
-    """
-    directory = Path(directory).resolve()
-    family_of_config(config)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FileExistsError(f"{directory} exists and is not an empty directory; expected a new one, so name another")
-    directory.mkdir(parents=True, exist_ok=True)
-    import orbax.checkpoint as ocp  # takes seconds, which nobody else should wait for
+    All of it appears at once, when everything is written.
 
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(directory / _PARAMS, params)
+    Raises:
+        FileExistsError: the directory is not empty, or another process is writing it.
+    """
+    family_of_config(config)
     assert dataclasses.is_dataclass(config)
-    if tokenizer is not None:
-        write_tokenizer(directory, tokenizer)
     settings = {
         "config": type(config).__name__,
         "fields": dataclasses.asdict(config),
         "layers": "stacked" if is_stacked(params) else "unrolled",
         "dtype": str(jax.tree.leaves(params)[0].dtype),
     }
-    # Last, so that a directory with this file is whole.
-    (directory / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    with new_directory(directory) as beside:
+        import orbax.checkpoint as ocp  # takes seconds, which nobody else should wait for
+
+        chunks = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES), params)
+        # Not the asynchronous one, whose threads go on writing where this fails.
+        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            checkpointer.save(beside / _PARAMS, args=ocp.args.StandardSave(params, chunks))
+        if tokenizer is not None:
+            write_tokenizer(beside, tokenizer)
+        (beside / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def load_checkpoint(
@@ -90,9 +94,11 @@ def load_checkpoint(
     """
     directory = Path(directory).resolve()
     config, layers, written = _settings(directory)
-    _check_layers(directory, config, layers)
-    wanted = jnp.dtype(written if dtype is None else dtype)
-    abstract = jax.eval_shape(lambda: init_params(config, jax.random.key(0), dtype=wanted, layers=layers))
+    with blamed(f"cannot read which parameters {directory} holds", _ADVICE):
+        arrays = open_arrays(directory / _PARAMS)
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    _check_layers(directory, config, layers, shapes)
+    abstract = param_shapes(config, layers=layers)
     if callable(shardings):
         shardings = shardings(config, layers=layers)
     if shardings is None:
@@ -100,34 +106,32 @@ def load_checkpoint(
     if isinstance(shardings, Sharding):
         one = shardings
         shardings = jax.tree.map(lambda _: one, abstract)
+    check_tensors(directory, shapes, {_name(path): leaf.shape for path, leaf in tree_leaves_with_path(abstract)})
+    jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), abstract, shardings)  # before any is read
 
-    def shard(leaf: jax.ShapeDtypeStruct, sharding: Sharding) -> jax.ShapeDtypeStruct:
-        sharding.shard_shape(leaf.shape)  # a sharding that does not fit is no fault of the file
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+    wanted = jnp.dtype(written if dtype is None else dtype)
 
-    target = jax.tree.map(shard, abstract, shardings)
-    import orbax.checkpoint as ocp
+    def read(path: KeyPath, sharding: Sharding) -> Array:
+        with blamed(f"cannot read {_name(path)} of {directory}", _ADVICE):
+            return read_array(arrays[_name(path)], wanted, sharding)
 
-    try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            params = checkpointer.restore(directory / _PARAMS, target)
-    except Exception as error:  # a damaged file makes the store behind orbax raise just that
-        raise LoadError(f"cannot read the parameters of {directory} ({error}); write the checkpoint again") from error
-    return Checkpoint(config, params, layers)
+    return Checkpoint(config, tree_map_with_path(read, shardings), layers)
 
 
-def _check_layers(directory: Path, config: DecoderConfig, layers: Layout) -> None:
+def _name(path: KeyPath) -> str:
+    """As orbax names the parameter."""
+    return ".".join(str(key.key) for key in path)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _check_layers(
+    directory: Path, config: DecoderConfig, layers: Layout, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
     """Held against what is stored before modules are made, which takes long for a million layers that are not there."""
-    import orbax.checkpoint as ocp
-
-    try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            stored = checkpointer.metadata(directory / _PARAMS).item_metadata["layers"]
-        found = len(stored) if layers == "unrolled" else jax.tree.leaves(stored)[0].shape[0]
-    except Exception as error:  # what is damaged makes orbax and the store behind it raise just that
-        raise LoadError(
-            f"cannot read which parameters {directory} holds ({error}); write the checkpoint again"
-        ) from error
+    inside = {name: shape for name, shape in shapes.items() if name.startswith("layers.")}
+    if layers == "unrolled":
+        found = len({name.split(".")[1] for name in inside})
+    else:
+        found = next((shape[0] for shape in inside.values() if shape), 0)
     if found != config.num_layers:
         raise LoadError(
             f"{directory / SETTINGS} says num_layers {config.num_layers}, but {found} layers are stored; write the "

@@ -21,6 +21,8 @@ class DecoderConfig(Protocol):
     def head_size(self) -> int: ...
     @property
     def max_positions(self) -> int: ...
+    @property
+    def tied_head(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,11 @@ def check_window(window: int | None) -> None:
     """A token sees itself at least."""
     if window is not None and window < 1:
         raise ValueError(f"sliding_window is {window}; expected at least 1, or None")
+
+
+def every(pattern: int, num_layers: int) -> tuple[bool, ...]:
+    """Which layers have the window: all but each ``pattern``-th."""
+    return tuple((index + 1) % pattern != 0 for index in range(num_layers))
 
 
 def check_windowed(windowed: tuple[bool, ...], window: int | None, num_layers: int) -> None:

@@ -117,7 +117,7 @@ def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float
     abstract = _by_name(nnx.to_pure_dict(nnx.state(_abstract(config, jnp.dtype(dtype)))))
     scales = [name for name in tensors.shapes if name.endswith(_SCALE)]
     expected = {name: leaf.shape for name, leaf in abstract.items()} | {_IDS: (config.draft_vocab_size,)}
-    check_tensors(tensors, expected, scales)
+    check_tensors(tensors.path, tensors.shapes, expected, scales)
 
     def value(name: str) -> Array:
         array = _whole(tensors, name)

@@ -8,7 +8,7 @@ from flax import nnx
 
 from . import hf_config
 from .blocks import Attention, GatedMLP, SandwichLayer, gelu_tanh
-from .config import RotaryConfig, check_factors, check_windowed
+from .config import RotaryConfig, check_factors, check_windowed, every
 from .decoder import Decoder, Kind
 from .errors import LoadError
 from .family import Build, Family
@@ -173,11 +173,6 @@ def config_from_hf(raw: hf_config.Raw) -> Gemma3Config:
     )
 
 
-def every(pattern: int, num_layers: int) -> tuple[bool, ...]:
-    """Which layers have the window: all but each ``pattern``-th."""
-    return tuple((index + 1) % pattern != 0 for index in range(num_layers))
-
-
 def config_to_hf(config: Gemma3Config) -> dict[str, Any]:
     # transformers takes a whole number; no model has another.
     scalar = int(config.query_scalar) if config.query_scalar == int(config.query_scalar) else config.query_scalar
@@ -190,7 +185,8 @@ def config_to_hf(config: Gemma3Config) -> dict[str, Any]:
             "full_attention": hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
         },
-        "sliding_window": config.sliding_window,
+        # transformers wants a number even where no layer has the window.
+        "sliding_window": config.sliding_window or config.max_positions,
         "layer_types": hf_config.windowed_to_hf(config.windowed, config.num_layers),
         "query_pre_attn_scalar": scalar,
         "attention_bias": config.attention_bias,
@@ -221,9 +217,7 @@ def config_from_gguf(file: GGUFFile) -> Gemma3Config:
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
         if data.get(key, 0):
             raise LoadError(f"gemma3.{key} of {file.path} is {data.get(key)}, which is not supported; expected none")
-    window = data.get("attention.sliding_window", 0) or None
-    pattern = data.get("attention.sliding_window_pattern", _PATTERN)
-    windowed = every(pattern, count) if isinstance(pattern, int) else tuple(map(bool, pattern))
+    window = data.window()
     # Only the largest of the family divides by something else than the head size, and files do not say so.
     scalar = shape["width"] / shape["num_heads"] if count == _LAYERS_OF_27B else size
     return Gemma3Config(
@@ -234,7 +228,7 @@ def config_from_gguf(file: GGUFFile) -> Gemma3Config:
         local_rope_theta=float(data.get("rope.freq_base_swa", 10000.0)),
         tied_head=data.tied_head(),
         sliding_window=window,
-        windowed=() if window is None else windowed,
+        windowed=() if window is None else data.windowed(count) or every(_PATTERN, count),
         query_scalar=float(scalar),
     )
 

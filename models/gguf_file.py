@@ -11,10 +11,20 @@ from gguf import GGMLQuantizationType
 from .errors import LoadError
 from .gguf_header import Header
 
-SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
-"""Tensor types that can be read."""
-
 _REQUIRED = object()
+
+
+def _is_readable(kind: GGMLQuantizationType) -> bool:
+    """Whether the gguf package can dequantise a block of it, which only trying tells."""
+    try:
+        gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+SUPPORTED = tuple(kind.name for kind in GGMLQuantizationType if _is_readable(kind))
+"""Tensor types that can be read: all that the gguf package can dequantise."""
 
 
 class GGUFFile:

@@ -25,8 +25,12 @@ class Vocabulary(NamedTuple):
     kinds: list[int]
 
     def ids(self) -> dict[str, int]:
-        """The id of each token."""
-        return {token: i for i, token in enumerate(self.tokens)}
+        """The id of each token. What a converter put where its source has none, as ``[PAD7]``, is no token."""
+        return {
+            token: i
+            for i, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
+            if kind != Kind.UNUSED or token != f"[PAD{i}]"
+        }
 
 
 def read_vocabulary(file: GGUFFile) -> Vocabulary:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .config import every
 from .errors import LoadError
 from .gguf_file import GGUFFile
 from .leaves import Spec
@@ -96,6 +97,17 @@ class Metadata:
                 f"the factors of Llama 3 in {ROPE_FACTORS}"
             )
         return None
+
+    def window(self) -> int | None:
+        """Tokens that a token sees in layers with a window; few converters say it for others than Gemma and Phi."""
+        return self.get("attention.sliding_window", 0) or None
+
+    def windowed(self, num_layers: int) -> tuple[bool, ...] | None:
+        """Which layers have the window, one by one or as a period; None where the file does not say."""
+        pattern = self.get("attention.sliding_window_pattern", None)
+        if pattern is None:
+            return None
+        return tuple(map(bool, pattern)) if isinstance(pattern, list) else every(pattern, num_layers)
 
     def norm_eps(self) -> float:
         return self.get("attention.layer_norm_rms_epsilon")

@@ -11,6 +11,7 @@ from .errors import LoadError
 
 Raw = Mapping[str, Any]
 
+_WIDEST_HEAD = 1 << 16
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
@@ -155,6 +156,11 @@ def _llama3_contexts(size: int, theta: float, factors: tuple[float, ...]) -> lis
 def rotary_shape(raw: Raw) -> dict[str, Any]:
     """The fields of `config.RotaryConfig` but for those of RoPE, by the names that most families give them."""
     heads = integer(raw, "num_attention_heads")
+    size = integer(raw, "head_dim", integer(raw, "hidden_size") // heads)
+    if size > _WIDEST_HEAD:  # its frequencies are worked out before any weight is looked at
+        raise LoadError(
+            f"the heads of config.json are {size} wide; expected at most {_WIDEST_HEAD}, so correct head_dim"
+        )
     return {
         "vocab_size": integer(raw, "vocab_size"),
         "width": integer(raw, "hidden_size"),
@@ -162,7 +168,7 @@ def rotary_shape(raw: Raw) -> dict[str, Any]:
         "num_layers": integer(raw, "num_hidden_layers"),
         "num_heads": heads,
         "num_kv_heads": integer(raw, "num_key_value_heads", heads),
-        "head_size": integer(raw, "head_dim", integer(raw, "hidden_size") // heads),
+        "head_size": size,
         "max_positions": integer(raw, "max_position_embeddings"),
         "norm_eps": number(raw, "rms_norm_eps", 1e-6),
         "tied_head": boolean(raw, "tie_word_embeddings", False),

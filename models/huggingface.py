@@ -14,7 +14,8 @@ from .tokenizer import Tokenizer
 from .weights import Tensors, row_blocks
 
 _DTYPES = ("F32", "F16", "BF16")
-_MOST_JSON = 1 << 26  # bytes; the index of the largest models has a few million
+_MOST_JSON = 1 << 26  # bytes; the index of the largest models has a few million, the largest tokenizers 35
+_MOST_TEMPLATE = 1 << 20  # bytes; the longest have some ten thousand
 _STRANGE = "a \U0010fffd\ue000 b"
 """Letters, and characters of private use that no vocabulary has."""
 _NEED_UNKNOWN = (tokenizers.models.WordPiece, tokenizers.models.WordLevel)
@@ -25,14 +26,20 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a file of sane size, or a LoadError."""
     try:
-        if path.stat().st_size > _MOST_JSON:
-            raise ValueError(f"it has {path.stat().st_size} bytes, more than {_MOST_JSON}")
+        _check_length(path, _MOST_JSON)
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise LoadError(f"cannot read {path} ({error}); expected a JSON object") from error
     if not isinstance(value, dict):
         raise LoadError(f"{path} holds a JSON {type(value).__name__}; expected an object")
     return value
+
+
+def _check_length(path: Path, most: int) -> None:
+    """Before it is read."""
+    size = path.stat().st_size
+    if size > most:
+        raise ValueError(f"it has {size} bytes, more than {most}")
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
@@ -116,6 +123,7 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
     if not path.exists():
         return None
     with blamed(f"cannot read {path} as a tokenizer", "download it again"):
+        _check_length(path, _MOST_JSON)
         backend = tokenizers.Tokenizer.from_file(str(path))
     unknown = getattr(backend.model, "unk_token", None)
     if isinstance(backend.model, _NEED_UNKNOWN) and backend.token_to_id(unknown) is None:
@@ -184,6 +192,7 @@ def _chat_template(directory: Path, settings: dict[str, Any]) -> str | None:
     path = directory / "chat_template.jinja"
     if path.exists():
         try:
+            _check_length(path, _MOST_TEMPLATE)
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise LoadError(f"cannot read {path} ({error}); expected a text file, so download it again") from error

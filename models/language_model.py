@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
@@ -34,6 +35,7 @@ def model_from_config(
     layers: Layout = "auto",
     hidden_layers: tuple[int, ...] | None = None,
     num_tokens: int | None = None,
+    holes: tuple[int, ...] = (),
     depth: int | None = None,
 ) -> LanguageModel:
     """The model of a config, for params of the same ``dtype`` and ``layers``.
@@ -45,6 +47,7 @@ def model_from_config(
         hidden_layers: ``apply`` also returns the states after these layers, [B, T, n, D] in this order: 0 is the first
             layer, -1 the last, before the final norm. By default none are returned.
         num_tokens: ids from this one up are padding of the vocabulary and get a logit of -inf.
+        holes: ids that have no token either, in any place; so do they.
         depth: run only the first so many layers, then the norm and the head. It takes the params and the cache of the
             whole model, so that it can draft for it: `specdec_jax.early_exit`.
 
@@ -60,9 +63,11 @@ def model_from_config(
     hidden = tuple(layer % L for layer in hidden_layers or ())
     if num_tokens is not None and not 0 < num_tokens <= config.vocab_size:
         raise ValueError(f"num_tokens is {num_tokens}; expected 1 to {config.vocab_size}, the width of the logits")
+    if not all(0 <= hole < config.vocab_size for hole in holes):
+        raise ValueError(f"holes are {holes}; expected ids from 0 to {config.vocab_size - 1}")
     if depth is not None and not 0 < depth <= L:
         raise ValueError(f"depth is {depth}, but the model has {L} layers; expected 1 to {L}")
-    return _model(config, dtype, resolve(layers), hidden, num_tokens, depth)
+    return _model(config, dtype, resolve(layers), hidden, num_tokens, holes, depth)
 
 
 class TextModel(NamedTuple):
@@ -139,6 +144,7 @@ def _model(
     layers: Layout,
     hidden_layers: tuple[int, ...],
     num_tokens: int | None,
+    holes: tuple[int, ...],
     depth: int | None,
 ) -> LanguageModel:
     graphdef = nnx.graphdef(_abstract(config, dtype, layers))
@@ -153,6 +159,9 @@ def _model(
         if num_tokens is not None and num_tokens < config.vocab_size:
             padding = jnp.arange(config.vocab_size, dtype=jnp.int32) >= num_tokens
             logits = jnp.where(padding[None, None], -jnp.inf, logits)
+        if holes:
+            missing = np.isin(np.arange(config.vocab_size), holes)
+            logits = jnp.where(missing[None, None], -jnp.inf, logits)
         return logits, hidden, cache
 
     return LanguageModel(new_cache, apply, config.vocab_size, config.max_positions)

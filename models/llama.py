@@ -6,6 +6,7 @@ from typing import Any
 from . import hf_config
 from .config import RotaryConfig, check_factors, check_window
 from .decoder import Decoder, Kind
+from .errors import LoadError
 from .family import Build, Family
 from .gated import gated_decoder, gated_spec
 from .gguf_file import GGUFFile
@@ -85,6 +86,12 @@ def config_from_gguf(file: GGUFFile) -> LlamaConfig:
     data = Metadata(file, "llama")
     shape = data.shape()
     data.check_head_size(shape["head_size"], ("attention.value_length", "rope.dimension_count"))
+    window = data.window()
+    if window is not None and not all(data.windowed(shape["num_layers"]) or ()):
+        raise LoadError(
+            f"{file.path} has a sliding window in some layers only, which is not supported for llama; expected one in "
+            "all layers or in none"
+        )
     return LlamaConfig(
         **shape,
         norm_eps=data.norm_eps(),
@@ -93,6 +100,7 @@ def config_from_gguf(file: GGUFFile) -> LlamaConfig:
         tied_head=data.tied_head(),
         attention_bias="blk.0.attn_q.bias" in file.tensors,
         mlp_bias="blk.0.ffn_down.bias" in file.tensors,
+        sliding_window=window,
     )
 
 

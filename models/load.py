@@ -1,6 +1,7 @@
 """From a path or a name to a model that is ready to generate."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -28,7 +29,7 @@ from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, fami
 from .sizes import check_numbers, check_sizes
 from .stack import Layout, resolve
 from .tokenizer import Tokenizer
-from .weights import Tensors, assemble
+from .weights import Tensors, assemble, has_own_head
 
 
 class Loaded(NamedTuple):
@@ -81,8 +82,8 @@ def load(
         return _checkpoint(path, name, dtype, layers, hidden_layers, place)
     contents = _directory(path) if path.is_dir() else _gguf(path)
     config = contents.config
-    tokens = _num_tokens(contents.tokenizer, config, path)
-    variant = partial(model_from_config, config, dtype=dtype, layers=layers, num_tokens=tokens)
+    tokens = _tokens(contents.tokenizer, config, path)
+    variant = partial(model_from_config, config, dtype=dtype, layers=layers, **tokens)
     stacked = resolve(layers) == "stacked"
     shardings = place(config, layers=layers)
     params = assemble(contents.spec, contents.tensors, stacked=stacked, dtype=dtype, shardings=shardings)
@@ -101,25 +102,26 @@ def _checkpoint(
     config, params, written = load_checkpoint(path, dtype=dtype, shardings=place)
     if layers not in ("auto", written):
         raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
-    tokens = _num_tokens(tokenizer, config, path)
-    variant = partial(model_from_config, config, dtype=dtype, layers=written, num_tokens=tokens)
+    tokens = _tokens(tokenizer, config, path)
+    variant = partial(model_from_config, config, dtype=dtype, layers=written, **tokens)
     return Loaded(variant(hidden_layers=hidden_layers), params, tokenizer, config, variant, name)
 
 
-def _num_tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) -> int | None:
-    """Ids from this one up are padding of the logits; None where nobody says.
+def _tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) -> dict[str, Any]:
+    """Which of the logits are no tokens, for `model_from_config`; nothing where nobody says.
 
     Added tokens may lie past the logits (Gemma 3's text models have one): they cannot come out, and are no prompt.
     """
     if tokenizer is None:
-        return None
+        return {}
     added = tokenizer.backend.get_vocab_size() - tokenizer.backend.get_vocab_size(with_added_tokens=False)
     if not 0 < tokenizer.vocab_size <= config.vocab_size + added:
         raise LoadError(
             f"the tokenizer of {path} has {tokenizer.vocab_size} tokens, but its logits are {config.vocab_size} wide; "
             "expected one to that many, so check that both belong to the same model"
         )
-    return min(tokenizer.vocab_size, config.vocab_size)
+    holes = tuple(hole for hole in tokenizer.holes() if hole < config.vocab_size)
+    return {"num_tokens": min(tokenizer.vocab_size, config.vocab_size), "holes": holes}
 
 
 class _Contents(NamedTuple):
@@ -155,7 +157,11 @@ def _directory(path: Path) -> _Contents:
         config = family.config_from_hf(raw)
         check_numbers(config, path)
         tokenizer = tokenizer_from_directory(path, raw)
-    return _Contents(config, family.spec(config), family.tensors_from_hf(tensors), tokenizer)
+    spec, tensors = family.spec(config), family.tensors_from_hf(tensors)
+    if config.tied_head and has_own_head(spec, tensors):
+        config = dataclasses.replace(config, tied_head=False)  # pyright: ignore[reportArgumentType]
+        spec = family.spec(config)
+    return _Contents(config, spec, tensors, tokenizer)
 
 
 def config_from_json(path: str | os.PathLike[str]) -> DecoderConfig:
@@ -174,8 +180,11 @@ def config_from_json(path: str | os.PathLike[str]) -> DecoderConfig:
 
 
 def _family(raw: Mapping[str, Any], path: Path) -> Family:
-    if raw.get("architectures"):
-        return family_of(raw["architectures"][0], HF_ARCHITECTURES, path)
+    names = raw.get("architectures")
+    if names:
+        if not isinstance(names, list) or not isinstance(names[0], str):
+            raise LoadError(f"architectures of {path} is {names!r}; expected a list of names, so correct it")
+        return family_of(names[0], HF_ARCHITECTURES, path)
     return family_of(raw.get("model_type"), HF_MODEL_TYPES, path)
 
 

@@ -17,7 +17,7 @@ from .rope import Rope
 from .weights import Tensors
 
 _GGUF_LAYER = LAYER | {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
-_LONG = ("longrope", "su", "yarn")
+_LONG = ("longrope", "su", "yarn")  # transformers takes all three for the first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +55,15 @@ def spec(config: Phi3Config) -> Spec:
 
 
 def config_from_hf(raw: hf_config.Raw) -> Phi3Config:
+    raw = {"rms_norm_eps": 1e-5, **raw}  # what transformers takes where nothing is said
     hf_config.refuse_quantised(raw)
     hf_config.check_activation(raw, "hidden_act", "silu", ("silu", "swish"))
     scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if (scaling.get("rope_type") or scaling.get("type")) in _LONG:
+    kind = scaling.get("rope_type") or scaling.get("type")
+    if kind in _LONG:
         raise LoadError(
-            "config.json has the rope type longrope, which is not supported; expected a model of the original context, "
-            "such as Phi-3-mini-4k"
+            f"config.json has the rope type {kind}, a kind of LongRoPE, which is not supported; expected a model of "
+            "the original context, such as Phi-3-mini-4k"
         )
     shape = hf_config.rotary_shape(raw)
     turning = hf_config.rope_settings(raw, shape["head_size"])
@@ -114,7 +116,7 @@ def config_from_gguf(file: GGUFFile) -> Phi3Config:
         rope_theta=data.rope_theta(),
         tied_head=data.tied_head(),
         rotary_size=None if turned == shape["head_size"] else turned,
-        sliding_window=data.get("attention.sliding_window", 0) or None,
+        sliding_window=data.window(),
     )
 
 

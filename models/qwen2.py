@@ -6,6 +6,7 @@ from typing import Any
 from . import hf_config
 from .config import RotaryConfig, check_factors, check_windowed
 from .decoder import Decoder, Kind
+from .errors import LoadError
 from .family import Build, Family
 from .gated import gated_decoder, gated_spec
 from .gguf_file import GGUFFile
@@ -52,6 +53,8 @@ def spec(config: Qwen2Config) -> Spec:
 
 def fields_from_hf(raw: hf_config.Raw) -> dict[str, Any]:
     """What Qwen2 and Qwen3 have in common."""
+    # What transformers takes where nothing is said.
+    raw = {"num_key_value_heads": 32, "sliding_window": 4096, **raw}
     hf_config.refuse_quantised(raw)
     hf_config.check_activation(raw, "hidden_act", "silu", ("silu", "swish"))
     shape = hf_config.rotary_shape(raw)
@@ -82,9 +85,18 @@ def config_to_hf(config: Qwen2Config) -> dict[str, Any]:
 
 
 def fields_from_gguf(file: GGUFFile, architecture: str) -> dict[str, Any]:
-    """What Qwen2 and Qwen3 have in common. Their files do not mention the window."""
+    """What Qwen2 and Qwen3 have in common. Few files mention the window."""
     data = Metadata(file, architecture)
     shape = data.shape()
+    window, windowed = data.window(), data.windowed(shape["num_layers"])
+    if window is not None and windowed is None:
+        if window < shape["max_positions"]:
+            raise LoadError(
+                f"{file.path} has a sliding window of {window} and no {architecture}.attention.sliding_window_pattern; "
+                "expected it to say which layers have the window, so load the Hugging Face directory that the file was "
+                "made from"
+            )
+        window = None  # wider than any text
     data.check_head_size(shape["head_size"], ("attention.value_length", "rope.dimension_count"))
     return {
         **shape,
@@ -92,6 +104,8 @@ def fields_from_gguf(file: GGUFFile, architecture: str) -> dict[str, Any]:
         "rope_theta": data.rope_theta(),
         "rope_factors": data.rope_factors(shape["head_size"]),
         "tied_head": data.tied_head(),
+        "sliding_window": window,
+        "windowed": windowed if window is not None and windowed is not None else (),
     }
 
 

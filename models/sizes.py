@@ -39,7 +39,7 @@ _MOST_POSITIONS = 2**31 - 1
 
 def check_sizes(settings: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], path: object) -> None:
     """Raise a LoadError for more layers than tensors, a huge width that no tensor has, or positions past 32 bits."""
-    shapes = list(shapes)
+    shapes = [shape for shape in shapes if 0 not in shape]  # others take no bytes, and may claim any size
     widest = max((size for shape in shapes for size in shape), default=0)
     for key, value in settings.items():
         if isinstance(value, Mapping):  # the text part of a model that reads more than text

@@ -1,5 +1,6 @@
 """Text to token ids and back, however the tokenizer was stored."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
 
-    @property
+    @functools.cached_property
     def vocab_size(self) -> int:
         """One more than the largest id."""
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
@@ -46,11 +47,28 @@ class Tokenizer:
         return self.bos_id is not None and self.encode("")[:1] == [self.bos_id]
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids. The text of a special token counts as that token, as in transformers.
+        """Token ids. The text of a special token counts as that token, as in transformers; what is `lost` is left out.
 
         ``add_special_tokens`` adds what this tokenizer puts around a text, which is at most a begin token for most.
         """
         return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def lost(self, text: str) -> str:
+        """The characters of a text that `encode` has no tokens for and drops, each once.
+
+        They are spelt in bytes of which the vocabulary lacks some: SmolLM2 lacks a few control characters, and F1 and
+        F2, with which the planes 4 to 11 of Unicode begin, where no character is assigned yet.
+        """
+        if self._no_token.isdisjoint(text.encode()):  # the quick way for long texts
+            return ""
+        return "".join(dict.fromkeys(c for c in text if not self._no_token.isdisjoint(c.encode())))
+
+    @functools.cached_property
+    def _no_token(self) -> frozenset[int]:
+        """Bytes that no token spells, of a vocabulary that spells everything in bytes."""
+        if "ByteLevel" not in repr(self.backend.decoder) or getattr(self.backend.model, "unk_token", None) is not None:
+            return frozenset()
+        return frozenset(byte for spelt, byte in _BYTE_LEVEL.items() if self.backend.token_to_id(spelt) is None)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids. Bytes that make no character become U+FFFD, and cost no other character."""
@@ -117,6 +135,10 @@ class Tokenizer:
         for token, token_id in self.backend.get_vocab(with_added_tokens=True).items():
             tokens[token_id] = token
         return tokens
+
+    def holes(self) -> list[int]:
+        """Ids below the largest that have no token, ascending."""
+        return [token_id for token_id, token in enumerate(self.vocab()) if token is None]
 
 
 def _byte_level() -> dict[str, int]:

@@ -14,6 +14,9 @@ from specdec_jax.sharding import put
 from .errors import LoadError
 from .leaves import Leaf, Spec
 
+HEAD = "lm_head.weight"
+"""Every family's name for a head of its own."""
+
 _MOST_LISTED = 8
 _ALIGNMENT = 64
 
@@ -50,15 +53,21 @@ def renamed(tensors: Tensors, rename: Callable[[str], str | None]) -> Tensors:
     )
 
 
-def check_tensors(tensors: Tensors, expected: Mapping[str, tuple[int, ...]], ignored: Iterable[str] = ()) -> None:
-    """Raise one LoadError that names every missing, mis-shaped and unexpected tensor."""
-    missing = [name for name in expected if name not in tensors.shapes]
+def check_tensors(
+    path: object,
+    shapes: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    ignored: Iterable[str] = (),
+) -> None:
+    """Raise one LoadError that counts the missing, mis-shaped and unexpected tensors, and names the first of each."""
+    missing = [name for name in expected if name not in shapes]
     wrong = [
-        f"{name} is {list(tensors.shapes[name])} instead of {list(shape)}"
+        f"{name} is {list(shapes[name])} instead of {list(shape)}"
         for name, shape in expected.items()
-        if name in tensors.shapes and tuple(tensors.shapes[name]) != tuple(shape)
+        if name in shapes and tuple(shapes[name]) != tuple(shape)
     ]
-    unexpected = [name for name in tensors.shapes if name not in expected and name not in set(ignored)]
+    ignored = set(ignored)
+    unexpected = [name for name in shapes if name not in expected and name not in ignored]
     problems = [
         f"{len(items)} {what}: {_listed(items)}"
         for what, items in (("missing", missing), ("of another shape", wrong), ("unexpected", unexpected))
@@ -66,7 +75,7 @@ def check_tensors(tensors: Tensors, expected: Mapping[str, tuple[int, ...]], ign
     ]
     if problems:
         raise LoadError(
-            f"the tensors of {tensors.path} do not fit its configuration: {'; '.join(problems)}. Expected "
+            f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}. Expected "
             f"{len(expected)} tensors; check that the configuration and the weights belong to the same model"
         )
 
@@ -74,6 +83,20 @@ def check_tensors(tensors: Tensors, expected: Mapping[str, tuple[int, ...]], ign
 def _listed(items: list[str]) -> str:
     more = len(items) - _MOST_LISTED
     return ", ".join(items[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def has_own_head(spec: Spec, tensors: Tensors) -> bool:
+    """Whether there is a head beside the embedding that is no copy of it, whatever the configuration says.
+
+    Such a head counts, as in transformers: it would be lost without a word.
+    """
+    (embedding,) = next(leaf.parts for leaf in spec.top if leaf.path == ("embedding", "weight"))
+    if not {embedding, HEAD} <= tensors.shapes.keys():
+        return False
+    if tensors.shapes[embedding] != tensors.shapes[HEAD]:
+        return True
+    blocks = zip(tensors.blocks(embedding), tensors.blocks(HEAD), strict=True)
+    return not all(np.array_equal(ours, theirs) for ours, theirs in blocks)
 
 
 def assemble(
@@ -86,9 +109,9 @@ def assemble(
     parameters, each device is given its part alone.
     """
     expected = spec.shapes()
-    # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head.
-    ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"]
-    check_tensors(tensors, expected, ignored)
+    # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head (see `has_own_head`).
+    ignored = [name for name in tensors.shapes if name.endswith("rotary_emb.inv_freq") or name == HEAD]
+    check_tensors(tensors.path, tensors.shapes, expected, ignored)
 
     def fill(buffer: np.ndarray, leaf: Leaf, names: list[str]) -> np.ndarray:
         for name, places in zip(names, leaf.places(buffer), strict=True):
@@ -97,10 +120,10 @@ def assemble(
 
     def made(leaf: Leaf, names: list[str]) -> np.ndarray:
         """In a buffer of its own: what is read may be a view of the file."""
-        return fill(_aligned(leaf.shape, dtype), leaf, names)
+        return fill(aligned(leaf.shape, dtype), leaf, names)
 
     def of_all_layers(leaf: Leaf) -> np.ndarray:
-        buffer = _aligned((spec.num_layers, *leaf.shape), dtype)
+        buffer = aligned((spec.num_layers, *leaf.shape), dtype)
         for index in range(spec.num_layers):
             fill(buffer[index], leaf, of_layer(leaf, index))
         return buffer
@@ -131,7 +154,7 @@ def assemble(
     return params
 
 
-def _aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
     """An empty buffer that starts where XLA:CPU wants arrays to start, or it would copy it."""
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.empty(size + _ALIGNMENT, np.uint8)

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from ..models import load, resolve, save, save_checkpoint
 from ..models.huggingface import special_ids
+from ..models.new_directory import check_new
 from . import UserError
 from .options import parse
 
@@ -36,7 +37,8 @@ class Options:
     """
 
     source: Positional[Annotated[str, arg(metavar="SOURCE")]]
-    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     destination: Positional[Annotated[Path, arg(metavar="DEST")]]
     """The directory to write; it must be empty or not exist."""
     format: Literal["huggingface", "orbax"] = "huggingface"
@@ -49,8 +51,10 @@ def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "convert", args)
     destination = options.destination
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise UserError(f"{destination} exists and is not an empty directory; expected a new one, so name another")
+    try:
+        check_new(destination)  # before anything is loaded
+    except FileExistsError as error:
+        raise UserError(str(error)) from None
     loaded = load(options.source, dtype=options.dtype)
     source = resolve(options.source).path  # where `load` read it
     is_directory = source.is_dir()
@@ -67,9 +71,9 @@ def main(args: Sequence[str]) -> int:
     try:
         if options.format == "orbax":
             save_checkpoint(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer)
-            return 0
-        save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
+        else:
+            save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
     except (ValueError, OSError) as error:
         raise UserError(f"cannot write {destination}: {error}") from error
-    print(f"{destination}: {options.source} in {options.dtype}", file=sys.stderr)
+    print(f"{destination}: {options.source} in {options.dtype}, as {options.format}", file=sys.stderr)
     return 0

@@ -69,9 +69,15 @@ def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool) -> list[
         return prompt.token_ids
     if tokenizer is None:
         raise PromptError("the target brings no tokenizer, so text cannot be read; give token_ids in a .jsonl file")
-    if prompt.messages is not None:
-        return tokenizer.encode_chat(prompt.messages)
-    assert prompt.prompt is not None
-    if chat:
-        return tokenizer.encode_chat([{"role": "user", "content": prompt.prompt}])
-    return tokenizer.encode(prompt.prompt)
+    messages = prompt.messages
+    if messages is None and chat:
+        messages = [{"role": "user", "content": prompt.prompt}]
+    text = prompt.prompt if messages is None else tokenizer.apply_chat_template(messages)
+    assert text is not None
+    lost = tokenizer.lost(text)
+    if lost:
+        raise PromptError(
+            f"the target's vocabulary has no tokens for {lost[:20]!r}; expected a text without these characters, which "
+            "would be dropped"
+        )
+    return tokenizer.encode(text, add_special_tokens=messages is None)  # a chat template writes its own

@@ -30,9 +30,10 @@ def test_a_directory_becomes_another(dtype, tiny, tmp_path):
     assert json.loads((tmp_path / "empty" / "config.json").read_text())["dtype"] == dtype
 
 
-def test_a_directory_becomes_a_checkpoint_and_a_directory_again(tiny, tmp_path):
+def test_a_directory_becomes_a_checkpoint_and_a_directory_again(tiny, tmp_path, capsys):
     """Bit for bit, with its tokenizer."""
     assert main(["convert", str(tiny), str(tmp_path / "checkpoint"), "--format", "orbax"]) == 0
+    assert f"{tmp_path / 'checkpoint'}: {tiny} in float32, as orbax" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "checkpoint"), str(tmp_path / "again")]) == 0
     want = models.load(tiny, dtype=jnp.float32)
     for place in ("checkpoint", "again"):
@@ -131,11 +132,43 @@ def test_a_command_that_is_terminated_leaves_nothing(tiny, tmp_path, monkeypatch
 
 
 def test_what_a_killed_command_left_is_cleared_away(tiny, tmp_path):
-    (tmp_path / ".out.partial" / "folder").mkdir(parents=True)
-    (tmp_path / ".out.partial" / "shard-7.safetensors").write_bytes(b"half")
+    with new_directory(tmp_path / "out") as beside:
+        (beside / "folder").mkdir()
+        (beside / "shard-7.safetensors").write_bytes(b"half")
+        shutil.copytree(beside.parent, tmp_path / "left")
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "left").rename(tmp_path / ".out.partial")
     assert main(["convert", str(tiny), str(tmp_path / "out")]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert not {"shard-7.safetensors", "folder"} & {path.name for path in (tmp_path / "out").iterdir()}
+
+
+@pytest.mark.parametrize("format", ["huggingface", "orbax"])
+@pytest.mark.parametrize("kind", ["link", "broken link", "directory", "file", "link to a marked directory"])
+def test_nothing_else_is_cleared_away(kind, format, tiny, tmp_path, capsys):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "kept").write_text("mine")
+    partial = tmp_path / "here" / ".out.partial"
+    partial.parent.mkdir()
+    match kind:
+        case "link":
+            partial.symlink_to(precious)
+        case "broken link":
+            partial.symlink_to(tmp_path / "nothing")
+        case "directory":
+            shutil.copytree(precious, partial)
+        case "file":
+            partial.write_text("mine")
+        case _:
+            with new_directory(tmp_path / "other") as beside:
+                shutil.copytree(beside.parent, precious, dirs_exist_ok=True)
+            shutil.rmtree(tmp_path / "other")
+            partial.symlink_to(precious)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["convert", str(tiny), str(tmp_path / "here" / "out"), "--format", format]) == 2
+    assert ".out.partial is in the way and was not made by specdec; expected no such" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_two_commands_write_one_directory(tiny, tmp_path, capsys):

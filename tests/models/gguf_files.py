@@ -25,7 +25,13 @@ NAMES = {
 }
 
 # K types are made from random bytes, but for the float16 scales of each block: their byte offsets and their size.
-SCALES = {"Q4_K": ((0, 2), 2e-4), "Q5_K": ((0, 2), 1e-4), "Q6_K": ((208,), 5e-5)}
+SCALES = {
+    "Q2_K": ((80, 82), 1e-2),
+    "Q3_K": ((108,), 1e-3),
+    "Q4_K": ((0, 2), 2e-4),
+    "Q5_K": ((0, 2), 1e-4),
+    "Q6_K": ((208,), 5e-5),
+}
 
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
@@ -139,8 +145,8 @@ def write_gguf(
     writer.close()
 
 
-def write_family(path: Path, network, architecture: str) -> None:
-    """Names are looked up in the gguf package's own table."""
+def write_family(path: Path, network, architecture: str, metadata: dict[str, Any] | None = None) -> None:
+    """Names are looked up in the gguf package's own table; ``metadata`` come on top."""
     config = network.config
     writer = gguf.GGUFWriter(path, architecture)
     heads, layers = config.num_attention_heads, config.num_hidden_layers
@@ -169,9 +175,11 @@ def write_family(path: Path, network, architecture: str) -> None:
             writer.add_rope_scaling_factor(rope["factor"])
         if getattr(config, "sliding_window", None):
             writer.add_sliding_window(config.sliding_window)
+            if getattr(config, "layer_types", None):
+                writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
         if near is not None:
             writer.add_float32("gemma3.rope.freq_base_swa", near["rope_theta"])
-            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    _add(writer, metadata or {})
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(kind, layers)
     for name, value in network.state_dict().items():

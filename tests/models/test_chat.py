@@ -24,6 +24,7 @@ TEMPLATES = {
     "loop control": "{% for m in messages %}{% if loop.index == 2 %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
     "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
     "date": "{{ strftime_now('%Y') }}",
+    "tools": "{% if tools is not none %}tools{% endif %}{{ documents is defined and documents is none }}",
     "generation marks": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
 }
 

@@ -1,6 +1,9 @@
 """Checkpoints of this project, and what loading holds in memory."""
 
+import gc
 import json
+import math
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,12 +13,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tensorstore
 from families import CASES, GPT, Case, bits_equal, logits, make, of
 from gguf_files import write_family
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from specdec_jax import models
 from specdec_jax.models import LoadError
+from specdec_jax.models.stack import Layout
+from specdec_jax.models.stored import chunk_of, open_arrays
+
+SMALL = models.LlamaConfig(
+    vocab_size=7, width=8, mlp_width=8, num_layers=2, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
+)
+
+
+def altered(place: Path, **fields: int) -> Path:
+    path = place / "specdec.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"fields": settings["fields"] | fields}))
+    return place
+
 
 # ---- checkpoints of this project ----
 
@@ -42,17 +60,56 @@ def test_checkpoints(name, layers, tmp_path):
 
 def test_a_checkpoint_that_claims_many_layers(tmp_path):
     """Refused at once: modules for so many layers take minutes to make."""
-    config = models.LlamaConfig(
-        vocab_size=7, width=8, mlp_width=8, num_layers=2, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
-    )
     for layers in ("stacked", "unrolled"):
         path = tmp_path / layers
-        models.save_checkpoint(path, config, models.init_params(config, jax.random.key(0), layers=layers))
-        settings = json.loads((path / "specdec.json").read_text())
-        settings["fields"]["num_layers"] = 10**7
-        (path / "specdec.json").write_text(json.dumps(settings))
+        models.save_checkpoint(path, SMALL, models.init_params(SMALL, jax.random.key(0), layers=layers))
+        altered(path, num_layers=10**7)
         with pytest.raises(LoadError, match="says num_layers 10000000, but 2 layers are stored; write the checkpoint"):
             models.load_checkpoint(path)
+
+
+def test_all_wrong_parameters_are_named_at_once(tmp_path):
+    models.save_checkpoint(tmp_path / "ours", SMALL, models.init_params(SMALL, jax.random.key(0), layers="unrolled"))
+    altered(tmp_path / "ours", tied_head=True, vocab_size=9)
+    with pytest.raises(LoadError) as caught:
+        models.load_checkpoint(tmp_path / "ours")
+    assert "1 of another shape: embedding.weight is [7, 8] instead of [9, 8]" in str(caught.value)
+    assert "1 unexpected: head.weight" in str(caught.value)
+
+
+def test_damaged_checkpoints(tmp_path, capfd):
+    """One after the other in a process, each with an error, and nothing else is said."""
+    models.save_checkpoint(tmp_path / "ours", SMALL, models.init_params(SMALL, jax.random.key(0), layers="unrolled"))
+    for number, damage in enumerate((b"", b"half", None, b"half")):
+        place = tmp_path / f"damaged{number}"
+        shutil.copytree(tmp_path / "ours", place)
+        for path in [*(place / "params").rglob("d/*")]:
+            path.unlink() if damage is None else path.write_bytes(damage)
+        with pytest.raises(LoadError, match=r"cannot read .*; write the checkpoint again"):
+            models.load_checkpoint(place)
+    gc.collect()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_chunk_that_is_lost_is_no_zeros(tmp_path):
+    models.save_checkpoint(tmp_path / "ours", SMALL, models.init_params(SMALL, jax.random.key(0), layers="unrolled"))
+    store = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{tmp_path / 'ours' / 'params'}/"}}
+    chunks = tensorstore.KvStore.KeyRange("head.weight/0", "head.weight/1")
+    tensorstore.KvStore.open(store).result().delete_range(chunks).result()
+    with pytest.raises(LoadError, match=r"cannot read head.weight of .*; write the checkpoint again"):
+        models.load_checkpoint(tmp_path / "ours")
+
+
+def test_parameters_of_many_chunks(tmp_path, monkeypatch):
+    """Cut along several axes."""
+    monkeypatch.setattr(models.checkpoint, "CHUNK_BYTES", 48)
+    params = models.init_params(SMALL, jax.random.key(0), dtype=jnp.float32, layers="stacked")
+    models.save_checkpoint(tmp_path / "ours", SMALL, params)
+    chunk = chunk_of(open_arrays(tmp_path / "ours" / "params")["layers.mlp.gate_up.weight"])
+    assert 4 * math.prod(chunk) <= 48
+    bits_equal(models.load_checkpoint(tmp_path / "ours").params, params)
+    narrow = models.load_checkpoint(tmp_path / "ours", dtype=jnp.bfloat16).params
+    bits_equal(narrow, jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params))
 
 
 def test_no_checkpoint(tmp_path):
@@ -61,10 +118,7 @@ def test_no_checkpoint(tmp_path):
 
 
 def test_a_sharding_that_does_not_fit(tmp_path):
-    config = models.LlamaConfig(
-        vocab_size=7, width=8, mlp_width=8, num_layers=1, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
-    )
-    models.save_checkpoint(tmp_path / "ours", config, models.init_params(config, jax.random.key(0)))
+    models.save_checkpoint(tmp_path / "ours", SMALL, models.init_params(SMALL, jax.random.key(0)))
     with pytest.raises(ValueError, match="pytree structure error"):
         models.load_checkpoint(tmp_path / "ours", shardings={"a": 0})
 
@@ -82,8 +136,9 @@ def run(script: str, *arguments: object) -> str:
 
 
 @pytest.mark.heavy
-def test_a_checkpoint_is_restored_into_its_shards(tmp_path):
-    """Each of four devices gets its quarter, and nothing whole."""
+def test_a_checkpoint_is_restored_into_its_shards(tmp_path, monkeypatch):
+    """Each of four devices gets its quarter, and nothing whole, even where shards are not cut as chunks are."""
+    monkeypatch.setattr(models.checkpoint, "CHUNK_BYTES", 200)
     config = models.LlamaConfig(
         vocab_size=64, width=32, mlp_width=64, num_layers=2, num_heads=4, num_kv_heads=4, head_size=8, max_positions=8
     )
@@ -126,6 +181,10 @@ def test_a_checkpoint_is_restored_into_its_shards(tmp_path):
         # One parameter made of several tensors is most of it; in the other its tensors lie the other way round.
         ("heads/model.gguf", "unrolled", "float32"),
         ("columns/hf", "stacked", "float32"),
+        # What this project writes, where the largest parameter changes its type.
+        ("layers/stacked", "stacked", "float32"),
+        ("vocabulary/unrolled", "unrolled", "float32"),
+        ("vocabulary/unrolled", "unrolled", "bfloat16"),
     ],
 )
 def test_loading_holds_no_second_copy(source, layers, dtype, wide):
@@ -167,6 +226,12 @@ def wide(tmp_path_factory):
         network.save_pretrained(folder / name / "hf")
         if name in ("layers", "heads", "vocabulary"):
             write_family(folder / name / "model.gguf", network, case.config.model_type.removesuffix("_text"))
+        layouts: dict[str, Layout] = {"layers": "stacked", "vocabulary": "unrolled"}
+        layers = layouts.get(name)
+        if layers is not None:
+            loaded = models.load(folder / name / "hf", dtype=jnp.float32, layers=layers)
+            models.save_checkpoint(folder / name / layers, loaded.config, loaded.params)
+            del loaded
         if name == "vocabulary":
             network.bfloat16().save_pretrained(folder / name / "narrow")
     return folder

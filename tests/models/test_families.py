@@ -114,7 +114,11 @@ def test_whole_texts_without_a_cache(name, networks, built, random_tokens):
 
 @pytest.mark.parametrize("name", ONE_A_FAMILY)
 def test_bfloat16(name, networks, built, oracle_logits, full_pass, random_tokens):
-    """Against transformers in float32 with the same rounded weights: what is left is the rounding on the way."""
+    """Against transformers in float32 with the same rounded weights: what is left is the rounding on the way.
+
+    2e-2 of the spread of the logits, as a root mean square. The largest single difference is 0.03 to 0.08, about that
+    of transformers' own bfloat16.
+    """
     loaded, _ = built(name)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), loaded.params)
     model = models.model_from_config(loaded.config, dtype=jnp.bfloat16, layers=LAYOUTS[name])

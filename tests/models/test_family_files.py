@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from families import CASES, GEMMA, HALF_TURNS, LINEAR, ONE_A_FAMILY, bits_equal, logits, make, of
+from families import CASES, GEMMA, HALF_TURNS, LINEAR, bits_equal, logits, make, of
 from gguf_files import write_family
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
@@ -20,8 +20,11 @@ from specdec_jax.models.registry import family_of_config
 
 GGUF_CASES = {
     "llama": of("llama", rope_parameters=LINEAR),
+    "mistral": CASES["mistral"],
     "qwen2": of("qwen2", tie_word_embeddings=True),
+    "qwen2 with layer types": CASES["qwen2 with layer types"],
     "qwen3": of("qwen3", head_dim=12),
+    "qwen3 with bias and windows": CASES["qwen3 with bias and windows"],
     "gemma3": of("gemma3", **(GEMMA | {"query_pre_attn_scalar": 12})),
     "phi3": of("phi3", sliding_window=7, num_key_value_heads=4, rope_parameters=HALF_TURNS),
     "gpt2": CASES["gpt2 with another inner width and an own head"],
@@ -35,10 +38,10 @@ def close(got, want):
 # ---- GGUF ----
 
 
-@pytest.mark.parametrize("architecture", GGUF_CASES)
-def test_gguf_and_what_is_saved_of_it(architecture, tmp_path, oracle_logits, random_tokens):
-    network = make(GGUF_CASES[architecture])
-    write_family(tmp_path / "model.gguf", network, architecture)
+@pytest.mark.parametrize("name", GGUF_CASES)
+def test_gguf_and_what_is_saved_of_it(name, tmp_path, oracle_logits, random_tokens):
+    network = make(GGUF_CASES[name])
+    write_family(tmp_path / "model.gguf", network, "llama" if name == "mistral" else name.split()[0])
     loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32)
     want = oracle_logits(network, random_tokens)
     assert np.ptp(want) > 0.5
@@ -47,6 +50,48 @@ def test_gguf_and_what_is_saved_of_it(architecture, tmp_path, oracle_logits, ran
     again = models.load(tmp_path / "saved", dtype=jnp.float32)
     assert again.config == loaded.config
     bits_equal(again.params, loaded.params)
+
+
+def windowed_file(path, architecture, metadata):
+    """A file whose window is 7 of 64 positions."""
+    network = make(of(architecture, sliding_window=7, head_dim=8) if architecture == "mistral" else of(architecture))
+    architecture = "llama" if architecture == "mistral" else architecture
+    write_family(path, network, architecture, {f"{architecture}.{key}": value for key, value in metadata.items()})
+
+
+WINDOW, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "window", "windowed"),
+    [
+        ({WINDOW: 7, PATTERN: [True, False, True]}, 7, (True, False, True)),
+        ({WINDOW: 7, PATTERN: 2}, 7, (True, False, True)),
+        ({WINDOW: 64}, None, ()),
+        ({WINDOW: 0}, None, ()),
+        ({}, None, ()),
+    ],
+)
+def test_windows_that_a_gguf_file_states(metadata, window, windowed, tmp_path):
+    windowed_file(tmp_path / "model.gguf", "qwen2", metadata)
+    config = models.load(tmp_path / "model.gguf").config
+    assert isinstance(config, models.Qwen2Config)
+    assert (config.sliding_window, config.windowed) == (window, windowed)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "metadata", "message"),
+    [
+        ("qwen2", {WINDOW: 7}, "a sliding window of 7 and no qwen2.attention.sliding_window_pattern; expected it to s"),
+        ("qwen2", {WINDOW: 7, PATTERN: [True]}, "windowed has 1 entries for 3 layers"),
+        ("qwen2", {WINDOW: 7, PATTERN: 0}, "makes no sense .ZeroDivisionError"),
+        ("mistral", {PATTERN: [True, False, True]}, "a sliding window in some layers only, which is not supported for"),
+    ],
+)
+def test_windows_that_make_no_sense(architecture, metadata, message, tmp_path):
+    windowed_file(tmp_path / "model.gguf", architecture, metadata)
+    with pytest.raises(LoadError, match=message):
+        models.load(tmp_path / "model.gguf")
 
 
 def test_longrope_is_refused_in_gguf(tmp_path):
@@ -69,7 +114,7 @@ def test_longrope_is_refused_in_gguf(tmp_path):
 # ---- what is written ----
 
 
-@pytest.mark.parametrize("name", ONE_A_FAMILY)
+@pytest.mark.parametrize("name", CASES)
 def test_saved_models_load_in_transformers(name, tmp_path, oracle_logits, random_tokens):
     """From stacked parameters, in several shards; the names and the values are those that transformers would write."""
     network = make(CASES[name])
@@ -131,6 +176,8 @@ def test_nothing_is_left_of_a_save_that_fails(tmp_path):
     params = models.init_params(config, jax.random.key(0))
     with pytest.raises(KeyError):
         models.save(tmp_path / "model", config, {**params, "norm": {}})
+    with pytest.raises(ValueError, match="Unsupported type"):
+        models.save_checkpoint(tmp_path / "model", config, {**params, "norm": object()})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,6 +256,26 @@ def test_the_first_gpt2_has_no_prefix_and_stores_its_masks(tmp_path, oracle_logi
     close(logits(models.load(tmp_path, dtype=jnp.float32), random_tokens), oracle_logits(network, random_tokens))
 
 
+@pytest.mark.parametrize("name", ["qwen2", "gemma3", "gpt2"])
+def test_a_head_of_its_own_though_tied_by_the_configuration(name, tmp_path, oracle_logits, random_tokens):
+    """transformers takes the file's head, unless it is the embedding again."""
+    make(CASES[name]).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    embedding = tensors["transformer.wte.weight" if name == "gpt2" else "model.embed_tokens.weight"]
+    tied = models.load(tmp_path).config
+    assert tied.tied_head
+    save_file(tensors | {"lm_head.weight": embedding.clone()}, tmp_path / "model.safetensors")
+    assert models.load(tmp_path).config == tied
+    save_file(tensors | {"lm_head.weight": 0.15 * torch.randn(97, 32)}, tmp_path / "model.safetensors")
+    loaded = models.load(tmp_path, dtype=jnp.float32)
+    assert not loaded.config.tied_head
+    network = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager").eval()
+    close(logits(loaded, random_tokens), oracle_logits(network, random_tokens))
+    save_file(tensors | {"lm_head.weight": torch.zeros(96, 32)}, tmp_path / "model.safetensors")
+    with pytest.raises(LoadError, match=r"1 of another shape: lm_head.weight is \[96, 32\] instead of \[97, 32\]"):
+        models.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["gemma3", "gpt2", "phi3"])
 def test_all_wrong_tensors_are_named_at_once(name, tmp_path):
     make(CASES[name]).save_pretrained(tmp_path)
@@ -236,7 +303,8 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0]
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [
-        ("phi3", {"rope_parameters": LONG}, "rope type longrope, which is not supported; expected a model of the orig"),
+        ("phi3", {"rope_parameters": LONG}, "rope type longrope, a kind of LongRoPE, which is not supported; expected"),
+        ("phi3", {"rope_parameters": LONG | {"rope_type": "yarn"}}, "rope type yarn, a kind of LongRoPE, which is not"),
         ("phi3", {"rope_parameters": LINEAR}, "scales the frequencies of a phi3 model; expected the rope type default"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0 in config.json, which is not"),
         (
@@ -275,7 +343,7 @@ def test_configs_are_refused(case, changes, message, tmp_path):
 
 
 def test_a_foreign_configuration():
-    names = ("vocab_size", "width", "num_layers", "num_kv_heads", "head_size", "max_positions")
+    names = ("vocab_size", "width", "num_layers", "num_kv_heads", "head_size", "max_positions", "tied_head")
     foreign = dataclasses.make_dataclass("Foreign", names)(*[8] * len(names))
     with pytest.raises(TypeError, match="config is a Foreign; expected one of LlamaConfig, Qwen2Config"):
         family_of_config(foreign)

@@ -122,9 +122,10 @@ def test_a_tensor_in_two_shards(folder):
         ({"num_attention_heads": 2**40}, "num_attention_heads of .* but no side of its tensors is longer"),
         ({"max_position_embeddings": 10**18}, "max_position_embeddings of .* but positions go up to 2147483647"),
         ({"text_config": {"vocab_size": 10**12}}, "vocab_size of .* but no side"),
-        ({"architectures": 7}, "makes no sense .TypeError"),
-        ({"architectures": {"a": "b"}}, "makes no sense .KeyError"),
-        ({"architectures": [["LlamaForCausalLM"]]}, "makes no sense .Type"),
+        ({"architectures": 7}, "architectures of .* is 7; expected a list of names"),
+        ({"architectures": {"a": "b"}}, "architectures of .* is {'a': 'b'}; expected a list of names"),
+        ({"architectures": [["LlamaForCausalLM"]]}, r"is \[\['LlamaForCausalLM'\]\]; expected a list of names"),
+        ({"architectures": "LlamaForCausalLM"}, "is 'LlamaForCausalLM'; expected a list of names"),
         ({"rope_parameters": "llama3"}, "makes no sense .AttributeError"),
         ({"quantization_config": [1]}, r"quantised with \[1\], which is not supported"),
         ({"rms_norm_eps": "small"}, "expected a number"),
@@ -145,11 +146,64 @@ def test_json_that_is_none(text, folder):
         models.load(folder)
 
 
-def test_a_json_file_larger_than_any(folder):
-    with (folder / "config.json").open("wb") as file:
+SOUND = '{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("config.json", 2**26),
+        ("tokenizer.json", 2**26),
+        ("tokenizer_config.json", 2**26),
+        ("generation_config.json", 2**26),
+        ("chat_template.jinja", 2**20),
+    ],
+)
+def test_a_file_larger_than_any(name, most, folder):
+    (folder / "tokenizer.json").write_text(SOUND)
+    with (folder / name).open("wb") as file:
         file.truncate(2**34)  # takes no room on the disk
-    with pytest.raises(LoadError, match=r"it has 17179869184 bytes, more than 67108864"):
+    with pytest.raises(LoadError, match=rf"cannot read .*{name} .*it has 17179869184 bytes, more than {most}"):
         models.load(folder)
+
+
+EMPTY = {"x": entry([10**12, 0], 0, 0)} | {f"y{i}": entry([0], 0, 0) for i in range(99)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head_dim": 10**10}, "head_dim of .* is 10000000000, but no side of its tensors is longer than 0"),
+        ({"num_hidden_layers": 50}, "num_hidden_layers of .* is 50, but it has only 0 tensors"),
+    ],
+)
+def test_tensors_without_elements_are_no_evidence(changes, message, folder):
+    """They take no bytes, whatever their shape claims."""
+    (folder / WEIGHTS).write_bytes(safetensors(EMPTY, data=b""))
+    edit(folder / "config.json", **changes)
+    with pytest.raises(LoadError, match=message):
+        models.load(folder)
+
+
+def test_a_wide_head_where_there_are_no_tensors(folder):
+    edit(folder / "config.json", head_dim=10**10, rope_parameters={"rope_type": "linear", "factor": 2.0})
+    with pytest.raises(LoadError, match=r"heads of config.json are 10000000000 wide; expected at most 65536"):
+        models.config_from_json(folder / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("tokenizer.json", json.dumps({"model": "a" * 10**6})),
+        ("config.json", json.dumps({"architectures": ["a" * 10**6]})),
+        ("config.json", json.dumps({"a" * 10**6: 1, "model_type": "llama", "vocab_size": "b" * 10**6})),
+    ],
+)
+def test_a_message_quotes_little_of_a_file(file, text, folder):
+    (folder / file).write_text(text)
+    with pytest.raises(LoadError) as caught:
+        models.load(folder)
+    assert len(str(caught.value)) < 5000
 
 
 TOKENIZERS = {
@@ -221,7 +275,7 @@ def test_a_vocabulary_without_its_unknown_token(kind, folder):
     ],
 )
 def test_what_lies_beside_a_tokenizer(file, changes, message, folder):
-    (folder / "tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}')
+    (folder / "tokenizer.json").write_text(SOUND)
     if not (folder / file).exists():
         (folder / file).write_text("{}")
     edit(folder / file, **changes)
@@ -260,14 +314,15 @@ def test_no_large_allocation(saved, tmp_path):
         folders.append(shutil.copytree(saved, tmp_path / f"weights{number}"))
         (folders[-1] / WEIGHTS).write_bytes(data)
     sizes = ({"num_hidden_layers": 10**9}, {"head_dim": 2**40}, {"vocab_size": 10**12}, {"hidden_size": 2**31})
-    for number, changes in enumerate(sizes):
+    wide = {"head_dim": 2 * 10**8, "num_hidden_layers": 1, "rope_parameters": {"rope_type": "linear", "factor": 2.0}}
+    for number, changes in enumerate((*sizes, wide)):
         folders.append(shutil.copytree(saved, tmp_path / f"sizes{number}"))
         edit(folders[-1] / "config.json", **changes)
+    (folders[-1] / WEIGHTS).write_bytes(safetensors(EMPTY, data=b""))
     template = '{{ "a" * 1000000000 }}{{ "a" | center(1000000000) }}{{ 10 ** 100000000 }}{% for %}'
     for number, (tokenizer, chat) in enumerate([(TOKENIZERS["a nest"], ""), (TOKENIZERS["an id"], ""), ("", template)]):
         folders.append(shutil.copytree(saved, tmp_path / f"tokenizer{number}"))
-        sound = '{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
-        (folders[-1] / "tokenizer.json").write_text(tokenizer or sound)
+        (folders[-1] / "tokenizer.json").write_text(tokenizer or SOUND)
         (folders[-1] / "chat_template.jinja").write_text(chat)
     root = str(Path(__file__).parents[2])
     done = subprocess.run(

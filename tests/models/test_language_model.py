@@ -146,12 +146,13 @@ def test_no_hidden_states_by_default(built, tokens):
 
 
 def test_padding_of_the_vocabulary_is_impossible(tokens):
-    model = models.model_from_config(CONFIG, dtype=jnp.float32, num_tokens=50)
+    model = models.model_from_config(CONFIG, dtype=jnp.float32, num_tokens=50, holes=(0, 7, 60))
     params = fresh_params(CONFIG)
     logits = quick(model.apply)(params, tokens, model.init_cache(3, SLOTS), jnp.zeros(3, jnp.int32))[0]
     assert model.vocab_size == 61
-    assert np.isneginf(logits[:, :, 50:]).all()
-    assert np.isfinite(logits[:, :, :50]).all()
+    impossible = np.isin(np.arange(61), [0, 7, *range(50, 61)])
+    assert np.isneginf(logits[:, :, impossible]).all()
+    assert np.isfinite(logits[:, :, ~impossible]).all()
 
 
 def test_equal_arguments_give_the_same_model():
@@ -206,6 +207,7 @@ def test_impossible_configs(changes, message):
         ({"dtype": jnp.int8}, "dtype is int8; expected float32 or bfloat16"),
         ({"hidden_layers": (3,)}, "hidden_layers has 3, but the model has 3 layers; expected -3 to 2"),
         ({"num_tokens": 62}, "num_tokens is 62; expected 1 to 61"),
+        ({"holes": (3, 61)}, r"holes are \(3, 61\); expected ids from 0 to 60"),
     ],
 )
 def test_impossible_models(arguments, message):

@@ -3,6 +3,7 @@
 import inspect
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gguf_files import write_gguf, write_metadata
@@ -10,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import Qwen2Converter, TikTokenConverter
 
-from specdec_jax.models import load
+from specdec_jax.models import load, save_checkpoint
 from specdec_jax.models.gguf_file import GGUFFile
 from specdec_jax.models.gguf_tokenizer import tokenizer_from_gguf
 
@@ -141,17 +142,33 @@ def test_end_tokens_and_begin_token(from_gguf):
 def test_unused_ids_are_padding(tmp_path, from_gguf, full_pass, random_tokens):
     metadata = {
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.tokens": ["a", "b", "ab", *"cdefg", "[PAD8]", "[PAD9]"],
-        "tokenizer.ggml.token_type": [1, 1, 1, 5, 1, 1, 1, 1, 5, 5],
+        "tokenizer.ggml.tokens": ["a", "b", "ab", *"cdef", "[PAD7]", "g", "[PAD9]", "[PAD10]"],
+        "tokenizer.ggml.token_type": [1, 1, 1, 5, 1, 1, 1, 5, 1, 5, 5],
         "tokenizer.ggml.merges": ["a b"],
     }
     tokenizer = tokenizer_from_gguf(from_gguf(metadata))
     assert tokenizer is not None
-    assert tokenizer.vocab_size == 8
+    assert tokenizer.vocab() == ["a", "b", "ab", *"cdef", None, "g"]
     loaded = load(tmp_path / "model.gguf")
-    logits = full_pass(loaded.model, loaded.params, random_tokens)
-    assert np.isneginf(logits[:, :, 8:]).all()
-    assert np.isfinite(logits[:, :, :8]).all()
+    assert_impossible(full_pass(loaded.model, loaded.params, random_tokens), [7, *range(9, 97)])
+
+
+def assert_impossible(logits, ids):
+    impossible = np.isin(np.arange(logits.shape[-1]), ids)
+    assert np.isneginf(logits[:, :, impossible]).all()
+    assert np.isfinite(logits[:, :, ~impossible]).all()
+
+
+def test_ids_without_a_token(tmp_path, oracle, full_pass, random_tokens):
+    """They are padding wherever they lie, in a directory, in what is saved of it, and for early exits."""
+    oracle().save_pretrained(tmp_path / "theirs")
+    words = {f"w{i}": i for i in range(80) if i not in (0, 5, 6, 61)}
+    Tokenizer(models.WordLevel(words, unk_token="w1")).save(str(tmp_path / "theirs" / "tokenizer.json"))
+    loaded = load(tmp_path / "theirs", dtype=jnp.float32)
+    save_checkpoint(tmp_path / "ours", loaded.config, loaded.params, tokenizer=loaded.tokenizer)
+    again = load(tmp_path / "ours")
+    for model in (loaded.model, loaded.variant(depth=1), again.model):
+        assert_impossible(full_pass(model, loaded.params, random_tokens), [0, 5, 6, 61, *range(80, 97)])
 
 
 @pytest.fixture

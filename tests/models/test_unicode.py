@@ -58,6 +58,7 @@ def streamed(tokenizer: Tokenizer, ids: list[int], *, skip: bool = True) -> tupl
 def test_round_trips(kind, made):
     for text in texts_for(kind):
         assert made[kind].decode(made[kind].encode(text, add_special_tokens=False)) == text
+        assert made[kind].lost(text) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,12 +100,15 @@ def test_stray_bytes_cost_no_other_character(made):
     assert tokenizer.decode([euro[1], *euro, *euro[:2]]) == "\ufffd€\ufffd"
 
 
+@pytest.mark.heavy
 def test_smollm2():
     """But for the 21 bytes that its vocabulary lacks: those of some control characters and of planes 4 to 11."""
     tokenizer = tokenizer_from_gguf(GGUFFile(models.resolve("smollm2-135m").path))
     assert tokenizer is not None
     lacking = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
     for hard in TEXTS:
+        lost = [character for character in hard if lacking & set(character.encode())]
+        assert tokenizer.lost(hard) == "".join(dict.fromkeys(lost))
         text = "".join(character for character in hard if not lacking & set(character.encode()))
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
