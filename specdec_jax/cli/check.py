@@ -18,10 +18,11 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..testing.checks import SIGNIFICANCE
 from ..testing.contracts import BrokenContractError
+from ..testing.count_test import POWER
 from ..testing.drafter import check_drafter
 from ..testing.equality import Equality, Pair, answers, equality
 from ..testing.language_model import check_language_model
-from ..testing.next_tokens import POWER, NextTokens, next_tokens
+from ..testing.next_tokens import NextTokens, next_tokens
 from . import UserError, drafting, requests
 from .options import parse
 from .prompts import SHIPPED, from_file
@@ -218,14 +219,21 @@ def _distribution(found: NextTokens, tokenizer: Tokenizer | None) -> Finding:
         for i in order[:_SHOWN]
     ]
     what = (
-        f"{found.draws} draws of three tokens in {len(found.cells)} cells: p-value {found.p_value:.2g}, expected above "
-        f"{SIGNIFICANCE:g}. A bias of {found.smallest:.3f} in total variation would have shown with probability "
-        f"{POWER}. " + "; ".join(shown)
+        f"{found.draws} draws of three tokens in {len(found.cells)} cells, {found.compared} with the rare ones taken "
+        f"together: p-value {found.p_value:.2g}, expected above {SIGNIFICANCE:g}. Had the likeliest of these lost "
+        f"{found.smallest:.2g} of probability to the others, that would have shown with probability {POWER}; what "
+        "moves within one, such as a remainder, does not show. " + "; ".join(shown)
     )
     cells = [
         {"tokens": list(cell.tokens), "rest": cell.rest, "probability": cell.probability, "count": count}
         for cell, count in zip(found.cells, found.counts, strict=True)
     ]
     assert math.isfinite(found.p_value)
-    figures = {"draws": found.draws, "p_value": found.p_value, "smallest_bias": found.smallest, "cells": cells}
+    figures = {
+        "draws": found.draws,
+        "p_value": found.p_value,
+        "compared": found.compared,
+        "smallest_bias": found.smallest,
+        "cells": cells,
+    }
     return Finding("next tokens come as often as they should", found.holds, what, figures)
