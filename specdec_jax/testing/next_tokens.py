@@ -126,4 +126,3 @@ def count(cells: list[Cell], rows: np.ndarray) -> list[int]:
             size += 1
         counts[place[tuple(row[:size]), size < len(row)]] += 1
     return counts
-
