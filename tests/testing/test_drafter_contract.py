@@ -7,7 +7,9 @@ import pytest
 
 from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_exit, feature_head, ngram
 from specdec_jax.drafters import likeliest_below
+from specdec_jax.sampling import probabilities
 from specdec_jax.testing import BrokenContractError, check_drafter, history_head, history_model, random_logits
+from specdec_jax.verify import Proposal
 
 V = 8
 TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
@@ -137,3 +139,18 @@ def test_a_drafter_that_never_draws():
 
     with pytest.raises(BrokenContractError, match="draw was not called for it"):
         check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
+
+
+def test_a_drafter_that_spoils_the_cache_it_shares():
+    """Its guesses are in order, for they do not come from there: only the output tells."""
+
+    def propose(params, cache, context, K, limit, draw):
+        flat = jnp.zeros((limit.shape[0], 1, V), jnp.float32)
+        q = probabilities(flat, context.sampling)[:, 0]
+        tokens = [draw(index, q) for index in range(K)]
+        spoilt = cache.at[:, 0].set((cache[:, 0] + 1) % V)
+        return Proposal(jnp.stack(tokens, 1), jnp.stack([q] * K, 1), limit), spoilt
+
+    drafter = Drafter(lambda *_: (), propose, lambda params, state, *_: state, shares_cache=True)
+    with pytest.raises(BrokenContractError, match="under the coupled rule the output is that of plain decoding"):
+        check_drafter(drafter, None, TARGET, PARAMS)

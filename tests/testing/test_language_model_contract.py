@@ -136,6 +136,7 @@ def test_a_ring_that_cannot_be_rolled_back(slots):
         check_language_model(ring(slots), PARAMS)
 
 
+@pytest.mark.heavy
 def test_a_ring_longer_than_what_is_fed_takes_a_longer_length():
     check_language_model(ring(64), PARAMS, length=24)
     with pytest.raises(BrokenContractError, match="rolled back leaves no trace"):
