@@ -48,7 +48,6 @@ def test_readable_output_and_the_metrics_on_standard_error(tiny, capsys):
     assert "\x1b" not in out + err  # no terminal, so no colours and no progress bar
 
 
-@pytest.mark.heavy
 def test_greedy_text_is_the_same_with_any_drafter(run, tiny):
     lines = [run("a b c", "d e", "--temperature", 0, "--draft", draft)[1] for draft in ("none", "ngram", tiny)]
     assert lines[0][0]["stats"]["acceptance_rate"] is None
@@ -57,6 +56,7 @@ def test_greedy_text_is_the_same_with_any_drafter(run, tiny):
     assert tokens[0] == tokens[1] == tokens[2]
 
 
+@pytest.mark.heavy
 def test_coupled_text_depends_on_the_seed_and_not_on_the_drafter(run):
     coupled = ["a b c", "a b c", "--rule", "coupled"]
     plain, drafted, reseeded = (
