@@ -72,7 +72,7 @@ def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors:
             progress = resume(place(where, *asks))
         peers.union(progress, total)
         share = len(range(asks.process, total, asks.processes))
-        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share, quiet=False))
+        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share))
         left = (pair for pair in asks.share(each_of_file(prompts)) if pair[0] not in progress.done)
         stretches = run_job(
             generator(

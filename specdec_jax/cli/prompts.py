@@ -50,7 +50,10 @@ def from_arguments(texts: Sequence[str]) -> list[Prompt | Fault]:
 
 
 def from_file(path: Path) -> list[Prompt | Fault]:
-    """Prompts of a file: JSON lines where its name ends in .jsonl, else one prompt a line. Blank lines do not count."""
+    """Prompts of a file: JSON lines where its name ends in .jsonl or .ndjson, else one prompt a line.
+
+    Blank lines do not count.
+    """
     prompts = list(each_of_file(path))
     if not prompts:
         raise UserError(f"{path} holds no prompts; expected one a line")
@@ -59,7 +62,10 @@ def from_file(path: Path) -> list[Prompt | Fault]:
 
 def each_of_file(path: Path) -> Iterator[Prompt | Fault]:
     """The same one after the other, so that a file may be larger than the memory."""
-    read = _json_line if path.suffix.lower() == ".jsonl" else _text_line
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        raise UserError(f"{path} is one JSON document; expected JSON lines (.jsonl), one object a line, or a text file")
+    read = _json_line if suffix in (".jsonl", ".ndjson") else _text_line
     for number, line in lines_of_file(path):
         yield _attempt(read, line, f"{path}:{number}")
 

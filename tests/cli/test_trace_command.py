@@ -39,6 +39,7 @@ def test_plain_decoding_has_a_page_too(tiny, tmp_path):
     assert "Acceptance by place" not in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.heavy
 def test_a_terminal_shows_the_text_as_it_grows(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trace, "Console", lambda **options: Console(force_terminal=True, width=80, **options))
     line = ["a", "--target", str(tiny), "--max-new-tokens", "4", "--output", str(tmp_path / "page.html")]

@@ -24,7 +24,6 @@ def after(tokens) -> np.ndarray:
     return reference.distribution(history_logits(PARAMS, tokens), temperature=0.8)
 
 
-@pytest.mark.heavy
 def test_cells_divide_all_that_can_follow():
     cells = likely_cells(TARGET, PARAMS, PROMPT, WARM, depth=3, width=2)
     assert sum(cell.probability for cell in cells) == pytest.approx(1, abs=1e-6)
@@ -43,6 +42,7 @@ def test_cells_divide_all_that_can_follow():
     assert counts[: 2**3] == [1] * 8
 
 
+@pytest.mark.heavy
 def test_an_exact_rule_passes():
     found = next_tokens(PAIR, PROMPT, key=jax.random.key(0), sampling=WARM, config=CONFIG, draws=4000, batch=1000)
     assert found.holds, found.p_value
