@@ -15,7 +15,7 @@ from . import UserError, output
 from .drafting import Drafting
 from .engine import generator
 from .progress import bar
-from .prompts import from_arguments, from_file
+from .prompts import distinct, from_arguments, from_file
 from .requests import Reader
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def answer(options: Options, chosen: Drafting, read: Reader, errors: Console) -> int:
     """Answer the prompts; returns the exit status."""
-    prompts = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
+    read_all = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
+    prompts = list(distinct(read_all))
     asked = [read(index, prompt) for index, prompt in enumerate(prompts)]
     good = [one for one in asked if isinstance(one, Request)]
     refused = [one for one in asked if isinstance(one, Refused)]

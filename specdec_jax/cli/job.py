@@ -19,7 +19,7 @@ from .drafting import Drafting
 from .drain import draining
 from .engine import generator
 from .progress import bar
-from .prompts import each_of_file, lines_of_file
+from .prompts import distinct, each_of_file, lines_of_file
 from .requests import Reader
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors:
 
     with contextlib.ExitStack() as stack:
         with peers.together():
-            total = sum(1 for _ in lines_of_file(prompts))
+            total = sum(1 for _ in distinct(each_of_file(prompts)))
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
             identified = identity(options, chosen, prompts)

@@ -105,6 +105,19 @@ def test_prompts_that_cannot_be_answered_have_lines_too(run, out, write_lines):
     assert found[3]["token_ids"]
 
 
+def test_ids_are_neither_lost_nor_doubled(run, out, write_lines):
+    lines = [{"prompt": "a", "id": 1}, {"promt": "a", "id": 2}, {"prompt": "b", "id": 3, "seed": -1}, "no JSON"]
+    assert run(prompt_file=write_lines(*lines))[0] == 1
+    assert {index: line["id"] for index, line in answers(out).items()} == {0: 1, 1: 2, 2: 3, 3: None}
+
+
+def test_two_prompts_of_one_id_are_refused_before_anything_is_answered(run, out, write_lines):
+    status, err = run(prompt_file=write_lines({"prompt": "a", "id": 1}, {"prompt": "b", "id": 1}))
+    assert status == 2
+    assert "both have the id 1; expected each once" in err
+    assert not out.parent.exists()
+
+
 def test_a_model_that_breaks_leaves_a_line_that_says_so(run, out, other):
     broken = other("broken")
     weights = load_file(broken / "model.safetensors")
