@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import JobError
-from .files import Place, make_folder, write_whole
+from .files import Place, create_whole, make_folder
 
 _FORMAT = 1
 
@@ -13,7 +13,8 @@ _FORMAT = 1
 def claim(place: Place, identity: Mapping[str, Any]) -> None:
     """Make the output this job's, or find that it is already.
 
-    Every process of the job calls it; they write the same. ``identity`` is all that the answers depend on, as JSON.
+    Every process of the job calls it, and the first to write a manifest says what job it is. ``identity`` is all that
+    the answers depend on, as JSON.
 
     Raises:
         JobError: the output is another job's, which is named by what differs, or its manifest is damaged or missing.
@@ -27,7 +28,7 @@ def claim(place: Place, identity: Mapping[str, Any]) -> None:
                 f"{held[0]} holds results, but {place.manifest} is missing, which says of what job; put it back, or "
                 "name another output"
             )
-        write_whole(place.manifest, json.dumps(wanted, indent=2) + "\n")
+        create_whole(place.manifest, json.dumps(wanted, indent=2) + "\n")
     other = differences(_read(place), wanted)
     if other:
         raise JobError(

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from etils import epath
 
 from .errors import JobError, WriteError
-from .files import Place, cut_torn_line, is_remote, lines
+from .files import Place, cut_torn_line, is_remote, lines, sync_folder
 
 _PART = 1000
 
@@ -86,11 +86,14 @@ def open_results(place: Place) -> Iterator[Results]:
         finally:
             results.flush()
         return
-    with _locked(place.results) as fd:
+    with _locked(place.results, fcntl.LOCK_EX) as fd:
+        sync_folder(place.folder)  # else a new file's name may be lost with the machine
         for other in place.all_results():
             if other != place.results and not _of_the_same_run(place, other):
-                with _locked(other):  # a process of a run with another number of processes may still be at it
-                    pass
+                # A process of a run with another number of processes may still be at it. If not, nobody will be again,
+                # so what it left is mended here. Shared: the hosts of one run may look at the same time.
+                with _locked(other, fcntl.LOCK_SH) as left:
+                    cut_torn_line(left)
         cut_torn_line(fd)
         yield Appended(place.results, fd)
 
@@ -100,14 +103,14 @@ def _of_the_same_run(place: Place, path: epath.Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: epath.Path) -> Iterator[int]:
+def _locked(path: epath.Path, how: int) -> Iterator[int]:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     except OSError as error:
         raise JobError(f"cannot write {path}: {error.strerror}; expected a file that can be written") from error
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
         except OSError as error:
             raise JobError(
                 f"another process writes {path}; expected one for each output, so wait for it or name another output"

@@ -1,7 +1,12 @@
 """The manifest: one output, one job."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
+from specdec_jax.batch import manifest
 from specdec_jax.batch.errors import JobError, WriteError
 from specdec_jax.batch.files import place
 from specdec_jax.batch.manifest import claim
@@ -52,3 +57,37 @@ def test_a_manifest_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch)
     with pytest.raises(WriteError, match=r"cannot write .*manifest.json: No space left"):
         claim(place(str(tmp_path)), IDENTITY)
     assert not list(tmp_path.iterdir())
+
+
+def test_of_two_jobs_that_claim_at_once_one_is_refused(tmp_path, monkeypatch):
+    where, create = place(str(tmp_path)), manifest.create_whole
+
+    def after_another(path, text):
+        with monkeypatch.context() as undisturbed:
+            undisturbed.setattr(manifest, "create_whole", create)
+            claim(where, {"seed": 2})
+        create(path, text)
+
+    monkeypatch.setattr(manifest, "create_whole", after_another)
+    with pytest.raises(JobError, match="another job: seed was 2 and is now 1"):
+        claim(where, {"seed": 1})
+    assert list(tmp_path.iterdir()) == [where.manifest]
+
+
+def test_a_manifest_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    where = place(str(tmp_path))
+    claim(where, IDENTITY)
+    claim(where, IDENTITY)
+    assert list(tmp_path.iterdir()) == [where.manifest]
+
+
+def test_the_name_of_a_manifest_is_on_the_disk_as_well(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()) or real(fd))
+    claim(place(str(tmp_path)), IDENTITY)
+    assert synced[1:] == [tmp_path]

@@ -5,11 +5,13 @@ import errno
 import importlib
 import os
 import resource
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from specdec_jax.batch import results as results_module
 from specdec_jax.batch.errors import JobError, WriteError
 from specdec_jax.batch.files import Place, place
 from specdec_jax.batch.job import resume
@@ -78,6 +80,40 @@ def test_a_file_of_one_torn_line_is_emptied(here):
     here.results.write_bytes(b'{"index": 7')
     write(here, 2)
     assert indices(here) == [2]
+
+
+def test_whoever_resumes_mends_what_a_run_with_other_processes_left(tmp_path):
+    first, second = place(str(tmp_path), 0, 2), place(str(tmp_path), 1, 2)
+    write(first, 0)
+    write(second, 1)
+    whole = second.results.read_bytes()
+    second.results.write_bytes(whole + b'{"index": 3, "te')
+    write(place(str(tmp_path)), 3)
+    assert second.results.read_bytes() == whole
+
+
+def test_hosts_that_start_at_once_do_not_take_each_other_for_an_earlier_run(tmp_path, monkeypatch):
+    write(place(str(tmp_path)), 5)
+    cut, looked = results_module.cut_torn_line, []
+
+    def meanwhile(fd):
+        if not looked:
+            looked.append(fd)
+            write(place(str(tmp_path), 1, 2), 1)  # the other host, while this one looks at the earlier run's file
+        cut(fd)
+
+    monkeypatch.setattr(results_module, "cut_torn_line", meanwhile)
+    write(place(str(tmp_path), 0, 2), 0)
+    assert looked
+    assert sorted(indices(place(str(tmp_path)))) == [0, 1, 5]
+
+
+def test_the_name_of_a_new_file_is_on_the_disk_as_well(here, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()) or real(fd))
+    write(here, 0)
+    assert [*map(str, synced)] == [str(here.folder), str(here.results)]
 
 
 def test_append_returns_when_it_is_on_the_disk(here, monkeypatch):
