@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from etils import epath
 
-from .errors import JobError, WriteError
+from .errors import JobError, cannot_write
 
 _SUFFIX = ".jsonl"
 _BLOCK = 1 << 16
@@ -104,9 +104,7 @@ def create_whole(path: epath.Path, text: str) -> None:
             part.unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
-        raise WriteError(
-            f"cannot write {path}: {error.strerror or error}; make room, or name another output"
-        ) from error
+        raise cannot_write(path, error) from error
 
 
 def _name_unless_there(part: epath.Path, path: epath.Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from etils import epath
 
-from .errors import JobError, WriteError
+from .errors import JobError, cannot_write
 from .files import Place, cut_torn_line, is_remote, lines, sync_folder
 
 _PART = 1000
@@ -20,7 +20,7 @@ class Results(Protocol):
     """Where a job's records go."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Kept when it returns; a WriteError where that fails."""
+        """Kept when it returns; a WriteError where that fails, or a JobError where it is not allowed."""
         ...
 
 
@@ -41,7 +41,7 @@ class Appended:
         except OSError as error:
             with contextlib.suppress(OSError):  # the next run would cut it just so
                 os.ftruncate(self._fd, before)
-            raise _cannot_write(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
 
 class Parts:
@@ -67,7 +67,7 @@ class Parts:
         try:
             path.write_bytes(_encode(self._waiting))
         except OSError as error:
-            raise _cannot_write(path, error) from error
+            raise cannot_write(path, error) from error
         self._number += 1
         self._waiting.clear()
 
@@ -122,13 +122,6 @@ def _locked(path: epath.Path, how: int) -> Iterator[int]:
 
 def _encode(records: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records).encode()
-
-
-def _cannot_write(path: epath.Path, error: OSError) -> WriteError:
-    return WriteError(
-        f"cannot write {path}: {error.strerror or error}; what was written before is whole, so make room and start the "
-        "same command again"
-    )
 
 
 def read_results(place: Place) -> Iterator[dict[str, Any]]:

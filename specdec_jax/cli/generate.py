@@ -28,7 +28,7 @@ class Options:
 
     With --prompt-file and --output it is a job: answers go to disk as they finish, each a line of JSON with its
     prompt's index, and the same command started again goes on where it was stopped. Exit status: 0 all answered, 1 some
-    prompts cannot be, 2 nothing done, 3 stopped before the end.
+    prompts cannot be, 2 refused, 3 stopped before the end, 70 an error that nobody expected.
     """
 
     prompts: Positional[Annotated[tuple[str, ...], arg(metavar="PROMPT ...")]] = ()

@@ -158,6 +158,17 @@ def test_a_full_disk_leaves_whole_lines_and_the_job_goes_on(here):
     assert indices(here) == [0, 1, 2]
 
 
+def test_a_disk_that_became_read_only_is_no_reason_to_start_again(here, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with open_results(here) as results:
+        monkeypatch.setattr(os, "write", refused)
+        with pytest.raises(JobError, match="Read-only file system; expected an output that can be written") as error:
+            results.append(records(0))
+    assert not isinstance(error.value, WriteError)
+
+
 def test_writes_may_be_short(here, monkeypatch):
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:5]))

@@ -1,5 +1,6 @@
 """``specdec generate`` with a prompt file and an output: nothing lost, nothing twice, nothing mixed."""
 
+import errno
 import json
 import os
 import signal
@@ -228,6 +229,17 @@ def test_an_output_that_cannot_be_written(run, tmp_path):
     status, err = run(output="file/out")
     assert status == 2
     assert "cannot make the folder" in err
+
+
+@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES])
+def test_an_output_that_may_not_be_written_does_not_ask_for_the_same_again(run, monkeypatch, reason):
+    def refused(*_):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "fsync", refused)
+    status, err = run()
+    assert status == 2
+    assert f"answers.manifest.json: {os.strerror(reason)}; expected an output that can be written, so allow it" in err
 
 
 def test_a_file_without_prompts(run, write_lines):
