@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -139,7 +140,8 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
         target = load(options.target, mesh=mesh)
         chosen = drafting.make(options.draft, target, mesh)
-    read = requests.reader(
+    reading = functools.partial(
+        requests.reader,
         target,
         config=options.config,
         sampling=options.sampling,
@@ -147,5 +149,5 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         chat=options.chat,
     )
     if options.is_job:
-        return job.answer(options, chosen, read, job.Crew(host, peers, mesh), errors)
-    return in_order.answer(options, chosen, read, errors)
+        return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), errors)
+    return in_order.answer(options, chosen, reading(), errors)

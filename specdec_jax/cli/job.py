@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,8 +48,10 @@ class Crew(NamedTuple):
         return self.host if self.peers is ALONE else Host()
 
 
-def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors: Console) -> int:
+def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], crew: Crew, errors: Console) -> int:
     """Answer what is left of this host's share; returns the exit status.
+
+    ``reading`` makes a reader for the time ``now`` at which the job began, however often it was started again since.
 
     Raises:
         JobError: the output is another job's, damaged, or in use, or cannot be written.
@@ -65,12 +69,14 @@ def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors:
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
             identified = identity(options, chosen, prompts)
-        peers.require_same(digest_of([json.dumps(identified).encode()]))
+        peers.require_same(in_step(options, identified))
         with peers.together():
-            claim(to, identified)
+            begun = claim(to, identified)
             results = Shared(stack.enter_context(open_results(to)), host, peers)
             progress = resume(place(where, *asks))
         peers.union(progress, total)
+        # Hosts may keep manifests of their own.
+        read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
         drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share, quiet=False))
         left = (pair for pair in asks.share(each_of_file(prompts)) if pair[0] not in progress.done)
@@ -104,6 +110,12 @@ def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors:
         errors.print("stopped before the end; the same command goes on from here", markup=False)
         return STOPPED
     return 1 if progress.failed else 0
+
+
+def in_step(options: Options, identified: Mapping[str, Any]) -> str:
+    """Of all that hosts have to be told alike to run one program: what the answers depend on, and its shapes."""
+    told = {**identified, "batch": options.batch, "tensor": options.tensor}
+    return digest_of([json.dumps(told).encode()])
 
 
 def identity(options: Options, chosen: Drafting, prompts: Path) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """The manifest: one output, one job."""
 
 import errno
+import json
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,19 @@ def test_the_same_job_may_go_on(tmp_path):
         claim(place(str(tmp_path / "new" / "folder"), process, 2), IDENTITY)
 
 
+def test_a_job_began_when_its_first_run_did(tmp_path):
+    first, second = datetime(2024, 7, 26, 10), datetime(2025, 1, 1)
+    assert claim(place(str(tmp_path)), IDENTITY, now=first) == first
+    assert claim(place(str(tmp_path)), IDENTITY, now=second) == first
+
+
+def test_a_manifest_of_an_earlier_format_is_refused(tmp_path):
+    where = place(str(tmp_path))
+    where.manifest.write_text(json.dumps({"format": 1, **IDENTITY}))
+    with pytest.raises(JobError, match="another job: format was 1 and is now 2"):
+        claim(where, IDENTITY)
+
+
 def test_another_job_is_refused_by_what_differs(tmp_path):
     claim(place(str(tmp_path)), IDENTITY)
     other = {"seed": 2, "sampling": {"top_p": 0.5, "top_k": 3}, "draft": None}
@@ -27,7 +42,7 @@ def test_another_job_is_refused_by_what_differs(tmp_path):
     assert "another job: seed was 1 and is now 2; sampling.top_k was 2 and is now 3. Expected" in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"seed"', "\0\0"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"begun": 7}', '{"begun": "noon"}', '{"seed"', "\0\0"])
 def test_a_damaged_manifest_is_no_licence_to_go_on(tmp_path, text):
     where = place(str(tmp_path))
     claim(where, IDENTITY)

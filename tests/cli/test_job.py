@@ -1,5 +1,6 @@
 """``specdec generate`` with a prompt file and an output: nothing lost, nothing twice, nothing mixed."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -11,6 +12,10 @@ from safetensors.numpy import load_file, save_file
 
 from specdec_jax.batch import BatchGenerator
 from specdec_jax.cli import main
+from specdec_jax.cli.generate import Options
+from specdec_jax.cli.job import in_step
+from specdec_jax.cli.options import parse
+from specdec_jax.models.chat import ChatTemplate
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -151,6 +156,28 @@ def test_other_prompts_and_weights_are_refused(run, prompts, other):
     assert "target.params was" in run("--target", other("reweighed", seed=1))[1]
     prompts.write_text(prompts.read_text().replace("no 7", "no 8"))
     assert "another job: prompts was" in run()[1]
+
+
+def test_prompts_that_are_resumed_have_the_date_of_the_first_run(run, out, monkeypatch):
+    asked, render = [], ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda *args, **how: asked.append(how["now"]) or render(*args, **how))
+    assert run("--chat")[0] == 0
+    assert len({*asked}) == 1
+    manifest = out.with_name("answers.manifest.json")
+    manifest.write_text(manifest.read_text().replace(asked[0].isoformat(), "2024-07-26T10:00:00"))
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:5]))
+    asked.clear()
+    assert run("--chat")[0] == 0
+    assert [when.isoformat() for when in asked] == ["2024-07-26T10:00:00"] * (len(TEXTS) - 5)
+
+
+@pytest.mark.parametrize("change", [{"batch": 4}, {"tensor": 2}, {}])
+def test_hosts_that_run_one_program_are_told_one_shape(prompts, tmp_path, change):
+    line = ["--prompt-file", str(prompts), "--output", str(tmp_path), "--batch", "8", "--tensor", "1"]
+    options = parse(Options, "generate", line)
+    other = dataclasses.replace(options, **change)
+    assert (in_step(options, {"seed": 1}) == in_step(other, {"seed": 1})) == (not change)
+    assert in_step(options, {"seed": 1}) != in_step(options, {"seed": 2})
 
 
 def test_the_batch_may_change_between_runs(run, out, undisturbed):
