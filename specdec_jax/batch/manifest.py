@@ -9,6 +9,7 @@ from .errors import JobError
 from .files import Place, create_whole, make_folder
 
 _FORMAT = 2
+"""To be raised too when a version draws other tokens from the same seed: versions themselves are not compared."""
 _BEGUN = "begun"
 _UNKNOWN = "0001-01-01"
 """When a job of an earlier format began; it is refused for its format."""

@@ -7,7 +7,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax.sharding import Mesh
@@ -21,8 +20,9 @@ from .drafting import Drafting
 from .drain import draining
 from .engine import generator
 from .progress import bar
-from .prompts import distinct, each_of_file, lines_of_file
+from .prompts import distinct
 from .requests import Reader
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from .generate import Options
@@ -65,10 +65,11 @@ def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], c
 
     with contextlib.ExitStack() as stack:
         with peers.together():
-            total = sum(1 for _ in distinct(each_of_file(prompts)))
+            asked = Snapshot(prompts)
+            total = sum(1 for _ in distinct(asked))
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
-            identified = identity(options, chosen, prompts)
+            identified = identity(options, chosen, asked)
         peers.require_same(in_step(options, identified))
         with peers.together():
             begun = claim(to, identified)
@@ -79,7 +80,7 @@ def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], c
         read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
         drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share, quiet=False))
-        left = (pair for pair in asks.share(each_of_file(prompts)) if pair[0] not in progress.done)
+        left = (pair for pair in asks.share(asked) if pair[0] not in progress.done)
         stretches = run_job(
             generator(
                 chosen,
@@ -118,11 +119,11 @@ def in_step(options: Options, identified: Mapping[str, Any]) -> str:
     return digest_of([json.dumps(told).encode()])
 
 
-def identity(options: Options, chosen: Drafting, prompts: Path) -> dict[str, Any]:
+def identity(options: Options, chosen: Drafting, prompts: Snapshot) -> dict[str, Any]:
     """All that the answers depend on, as JSON. Where files lie, batch and hosts do not count."""
     target = chosen.target
     return {
-        "prompts": digest_of(line + b"\n" for _, line in lines_of_file(prompts)),
+        "prompts": prompts.identity,
         "target": {"config": repr(target.config), "params": fingerprint(target.params)},
         "tokenizer": None if target.tokenizer is None else _of_tokenizer(target.tokenizer),
         "drafter": {"name": chosen.name, "params": fingerprint(chosen.params)},

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..sampling import SamplingParams
 from . import UserError
@@ -66,9 +66,19 @@ def from_file(path: Path) -> list[Prompt | Fault]:
 
 def each_of_file(path: Path) -> Iterator[Prompt | Fault]:
     """The same one after the other, so that a file may be larger than the memory."""
-    read = _json_line if path.suffix.lower() == ".jsonl" else _text_line
-    for number, line in lines_of_file(path):
+    return each_of_lines(path, lines_of_file(path))
+
+
+def each_of_lines(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[Prompt | Fault]:
+    """The prompts of a file's lines, given with their numbers."""
+    read = _json_line if form_of(path) == "jsonl" else _text_line
+    for number, line in lines:
         yield _attempt(read, line, f"{path}:{number}")
+
+
+def form_of(path: Path) -> Literal["jsonl", "text"]:
+    """How the lines of a file are read, by its name."""
+    return "jsonl" if path.suffix.lower() == ".jsonl" else "text"
 
 
 def label_of(prompt: Prompt | Fault, index: int) -> str | int | None:

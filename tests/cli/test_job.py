@@ -11,9 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from specdec_jax.batch import BatchGenerator
-from specdec_jax.cli import main
+from specdec_jax.cli import job, main
 from specdec_jax.cli.generate import Options
-from specdec_jax.cli.job import in_step
 from specdec_jax.cli.options import parse
 from specdec_jax.models.chat import ChatTemplate
 
@@ -155,7 +154,7 @@ def test_other_prompts_and_weights_are_refused(run, prompts, other):
     assert run()[0] == 0
     assert "target.params was" in run("--target", other("reweighed", seed=1))[1]
     prompts.write_text(prompts.read_text().replace("no 7", "no 8"))
-    assert "another job: prompts was" in run()[1]
+    assert "another job: prompts.digest was" in run()[1]
 
 
 def test_prompts_that_are_resumed_have_the_date_of_the_first_run(run, out, monkeypatch):
@@ -176,8 +175,34 @@ def test_hosts_that_run_one_program_are_told_one_shape(prompts, tmp_path, change
     line = ["--prompt-file", str(prompts), "--output", str(tmp_path), "--batch", "8", "--tensor", "1"]
     options = parse(Options, "generate", line)
     other = dataclasses.replace(options, **change)
-    assert (in_step(options, {"seed": 1}) == in_step(other, {"seed": 1})) == (not change)
-    assert in_step(options, {"seed": 1}) != in_step(options, {"seed": 2})
+    assert (job.in_step(options, {"seed": 1}) == job.in_step(other, {"seed": 1})) == (not change)
+    assert job.in_step(options, {"seed": 1}) != job.in_step(options, {"seed": 2})
+
+
+def test_prompts_that_are_read_otherwise_are_others(run, prompts):
+    assert run()[0] == 0
+    as_text = prompts.with_suffix(".txt")
+    as_text.write_bytes(prompts.read_bytes())
+    assert "another job: prompts.form was 'jsonl' and is now 'text'. Expected" in run(prompt_file=as_text)[1]
+
+
+def test_prompts_that_change_while_it_runs_are_not_answered(run, out, prompts, undisturbed, monkeypatch):
+    before, claim = prompts.read_text(), job.claim
+
+    def and_change(*args):
+        prompts.write_text(before.replace('"n"', '"a a a"'))
+        return claim(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "claim", and_change)
+        status, err = run()
+    assert status == 2
+    assert 7 not in answers(out)
+    assert "line 8 of" in err
+    assert "is not what it was when this run began; expected a file that stays as it is" in err
+    prompts.write_text(before)
+    assert run()[0] == 0
+    assert answers(out) == undisturbed
 
 
 def test_the_batch_may_change_between_runs(run, out, undisturbed):
