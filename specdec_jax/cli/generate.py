@@ -137,6 +137,11 @@ def _hosts(options: Options) -> contextlib.AbstractContextManager[Host]:
 def _answer(options: Options, host: Host, errors: Console) -> int:
     peers = POD if options.scope == "pod" else ALONE
     with peers.together():
+        # Before anything is loaded, which may take long.
+        file = options.prompt_file
+        if options.is_job and file is not None and file.exists() and not file.is_file():
+            raise UserError(f"{file} is no regular file; expected one, for a job reads its prompts again to go on")
+        prompts = [] if options.is_job else in_order.prompts_of(options)
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
         target = load(options.target, mesh=mesh)
         chosen = drafting.make(options.draft, target, mesh)
@@ -150,4 +155,4 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
     )
     if options.is_job:
         return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), errors)
-    return in_order.answer(options, chosen, reading(), errors)
+    return in_order.answer(options, chosen, prompts, reading(), errors)

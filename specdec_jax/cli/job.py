@@ -79,7 +79,7 @@ def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], c
         # Hosts may keep manifests of their own.
         read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
-        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share, quiet=False))
+        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share))
         left = (pair for pair in asks.share(asked) if pair[0] not in progress.done)
         stretches = run_job(
             generator(

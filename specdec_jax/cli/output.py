@@ -111,7 +111,15 @@ def print_answer(answer: Answer, tokenizer: Tokenizer | None, console: Console, 
     if under:
         console.print(under + "\n", markup=False, style="dim", soft_wrap=True)
     console.print(text_of(answer, tokenizer), markup=False, highlight=False, soft_wrap=True)
+    if answer.finish_reason in _CUT_OFF:
+        console.print(f"[{_CUT_OFF[answer.finish_reason]}]", markup=False, style="bold")
     console.print()
+
+
+_CUT_OFF = {
+    FinishReason.CAPACITY: "cut off: the row is full; --capacity gives more room",
+    FinishReason.NAN: "broken off: the target's logits are no distribution here",
+}
 
 
 def metrics_table(runs: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:

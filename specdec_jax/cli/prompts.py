@@ -57,7 +57,10 @@ def from_arguments(texts: Sequence[str]) -> list[Prompt | Fault]:
 
 
 def from_file(path: Path) -> list[Prompt | Fault]:
-    """Prompts of a file: JSON lines where its name ends in .jsonl, else one prompt a line. Blank lines do not count."""
+    """Prompts of a file: JSON lines where its name ends in .jsonl or .ndjson, else one prompt a line.
+
+    Blank lines do not count.
+    """
     prompts = list(each_of_file(path))
     if not prompts:
         raise UserError(f"{path} holds no prompts; expected one a line")
@@ -78,7 +81,10 @@ def each_of_lines(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[Pr
 
 def form_of(path: Path) -> Literal["jsonl", "text"]:
     """How the lines of a file are read, by its name."""
-    return "jsonl" if path.suffix.lower() == ".jsonl" else "text"
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        raise UserError(f"{path} is one JSON document; expected JSON lines (.jsonl), one object a line, or a text file")
+    return "jsonl" if suffix in (".jsonl", ".ndjson") else "text"
 
 
 def label_of(prompt: Prompt | Fault, index: int) -> str | int | None:
