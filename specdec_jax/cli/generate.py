@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -28,7 +29,7 @@ class Options:
 
     With --prompt-file and --output it is a job: answers go to disk as they finish, each a line of JSON with its
     prompt's index, and the same command started again goes on where it was stopped. Exit status: 0 all answered, 1 some
-    prompts cannot be, 2 nothing done, 3 stopped before the end.
+    prompts cannot be, 2 refused, 3 stopped before the end, 70 an error that nobody expected.
     """
 
     prompts: Positional[Annotated[tuple[str, ...], arg(metavar="PROMPT ...")]] = ()
@@ -144,7 +145,8 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
         target = load(options.target, mesh=mesh)
         chosen = drafting.make(options.draft, target, mesh)
-    read = requests.reader(
+    reading = functools.partial(
+        requests.reader,
         target,
         config=options.config,
         sampling=options.sampling,
@@ -152,5 +154,5 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         chat=options.chat,
     )
     if options.is_job:
-        return job.answer(options, chosen, read, job.Crew(host, peers, mesh), errors)
-    return in_order.answer(options, chosen, prompts, read, errors)
+        return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), errors)
+    return in_order.answer(options, chosen, prompts, reading(), errors)

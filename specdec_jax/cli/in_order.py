@@ -16,7 +16,7 @@ from . import UserError, output
 from .drafting import Drafting
 from .engine import generator
 from .progress import bar
-from .prompts import Fault, Prompt, from_arguments, from_file
+from .prompts import Fault, Prompt, distinct, from_arguments, from_file
 from .requests import Reader
 
 if TYPE_CHECKING:
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def prompts_of(options: Options) -> list[Prompt | Fault]:
-    """The prompts; UserError where there are none, or where there is no place for the answers."""
+    """The prompts; UserError where there are none, two have one id, or there is no place for the answers."""
     if options.output is not None:
         _check_new(Path(options.output))
-    return from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
+    file = options.prompt_file
+    return list(distinct(from_arguments(options.prompts) if file is None else from_file(file)))
 
 
 def _check_new(path: Path) -> None:
