@@ -52,13 +52,16 @@ def test_a_drafter_that_lies(line, capsys, monkeypatch):
 
     def lying(*args):
         made = make(*args)
+        honest = made.drafter
+        assert honest is not None
 
         def propose(*given):
-            proposal, state = made.drafter.propose(*given)
+            proposal, state = honest.propose(*given)
+            assert proposal.q is not None
             q = jnp.where(proposal.q > 0, jnp.sqrt(proposal.q), 0)
             return proposal._replace(q=q / q.sum(-1, keepdims=True)), state
 
-        return made._replace(drafter=made.drafter._replace(propose=propose))
+        return made._replace(drafter=honest._replace(propose=propose))
 
     monkeypatch.setattr(drafting, "make", lying)
     monkeypatch.setattr(check, "_equalities", lambda *args: iter(()))  # costly, and not what it lies about
