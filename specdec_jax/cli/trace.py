@@ -4,13 +4,14 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from ..control import CONTROLLERS
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -34,6 +35,9 @@ class Options:
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, a feature head, or a model with its
     vocabulary (directory, GGUF file or name)."""
+    controller: Literal["adaptive", "constant"] = "adaptive"
+    """How many guesses a round has: as many as pay, by what was kept so far and by what specdec tune measured here, or
+    always --draft-length, where the drafter makes so many."""
     chat: bool = False
     """Put the prompt into the target's chat template, as what the user says."""
     max_new_tokens: int = 128
@@ -84,6 +88,7 @@ def main(args: Sequence[str]) -> int:
             config=options.config,
             max_new_tokens=request.max_new_tokens,
             eos_tokens=tokenizer.eos_ids,
+            controller=CONTROLLERS[options.controller](),
             costs=costs.find(chosen, options.config, 1),
         )
     if console.is_terminal:
@@ -102,5 +107,6 @@ def main(args: Sequence[str]) -> int:
     if options.figures is not None:
         for one in trace_page.pictures(seen, 0):
             picture.save(one, options.figures)
-    console.print(f"{options.output}: {len(seen)} rounds", markup=False, soft_wrap=True)
+    plain = sum(record.is_plain for record in trace_page.row_of(seen, 0))
+    console.print(f"{options.output}: {len(seen)} rounds, {plain} without a guess", markup=False, soft_wrap=True)
     return 0

@@ -82,10 +82,11 @@ def at_least(duel: Duel) -> Picture:
 
 
 def acceptance(stats: Stats) -> Picture:
-    """``accepted_at``: how often the guess at each place of a round was kept, where there was one."""
-    drafted, kept = (np.sum(counts, axis=0) for counts in (stats.drafted_at, stats.accepted_at))
-    rates = np.divide(kept, drafted, out=np.zeros(len(drafted)), where=drafted > 0)
-    place = np.arange(1, len(drafted) + 1)
+    """``accepted_at``: how often the guess at each place of a round was kept, of the places at which there was one."""
+    drafted, kept = (np.asarray(counts).sum(axis=0) for counts in (stats.drafted_at, stats.accepted_at))
+    (used,) = np.nonzero(drafted)
+    place, drafted, kept = used + 1, drafted[used], kept[used]
+    rates = kept / drafted
     with style():
         figure, axes = _axes()
         bars = axes.bar(place, rates, 0.62, color=KEPT)
@@ -93,10 +94,7 @@ def acceptance(stats: Stats) -> Picture:
         axes.set_xticks(place)
         axes.set_xlabel("place of the guess in its round")
         axes.set_ylim(0, 1.08)
-    rows = tuple(
-        (str(i), str(d), str(k), number(r) if d else "-")
-        for i, d, k, r in zip(place, drafted, kept, rates, strict=True)
-    )
+    rows = tuple((str(i), str(d), str(k), number(r)) for i, d, k, r in zip(place, drafted, kept, rates, strict=True))
     return Picture(
         name="acceptance",
         title="Acceptance by place",

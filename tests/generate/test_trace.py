@@ -43,14 +43,18 @@ def test_the_rounds_of_a_batch_hold_what_generate_gives(rule, name):
 
 
 def test_the_draft_length_is_chosen_as_generate_chooses_it():
-    costs = Costs(0.3, [1.0, 1.8]).checked((1, K + 1))  # at which it first does without guesses, then tries one
+    widths = (1, K + 1)
+    costs = Costs(0.3, [1.0, 1.8]).checked(widths)  # at which it first does without guesses, then tries one
     choice = {"controller": adaptive(), "costs": costs}
-    moments = list(recorded("block", guesser("draft_model"), **choice))
-    wanted = run("block", guesser("draft_model"), limit=LIMIT, **choice)
+    moments = list(recorded("block", guesser("draft_model"), config=config("block", verify_widths=widths), **choice))
+    wanted = run("block", guesser("draft_model"), limit=LIMIT, verify_widths=widths, **choice)
     for row, tokens in enumerate(wanted.rows):
         records = filter(None, (moment.rows[row] for moment in moments))
         assert list(itertools.chain.from_iterable(one.tokens for one in records)) == tokens
-    assert {len(found.guesses) for moment in moments for found in filter(None, moment.rows)} == {0, 1}
+    records = [found for moment in moments for found in filter(None, moment.rows)]
+    assert {len(found.guesses) for found in records} == {0, 1}
+    assert all(found.is_plain != bool(found.guesses) for found in records)
+    assert not any(found.is_plain and found.is_bonus for found in records)
 
 
 @pytest.mark.parametrize("rule", REFERENCES)
@@ -82,6 +86,7 @@ def test_each_number_is_that_of_the_reference(rule):
             for place, choices in enumerate(found.likeliest):
                 assert [choice.token for choice in choices] == np.argsort(-p[place])[:4].tolist()
                 np.testing.assert_allclose([choice.p for choice in choices], np.sort(p[place])[::-1][:4], rtol=1e-4)
+                assert {choice.q is None for choice in choices} == {place >= len(guesses)}
                 if place < len(guesses):
                     np.testing.assert_allclose(
                         [choice.q for choice in choices], q[place, [choice.token for choice in choices]], rtol=1e-4
@@ -91,6 +96,14 @@ def test_each_number_is_that_of_the_reference(rule):
             judged += len(guesses)
     assert judged > 50
     assert refused > 5
+
+
+def test_the_likeliest_of_a_greedy_row_is_the_one_token_that_it_may_draw():
+    for moment in recorded("greedy", guesser("draft_model"), SamplingParams(temperature=0.0)):
+        for found in filter(None, moment.rows):
+            assert [[choice.token for choice in choices] for choices in found.likeliest] == [
+                [token] for token in found.tokens
+            ]
 
 
 def test_guesses_that_the_rule_accepts_were_drawn_below():

@@ -1,8 +1,9 @@
 """The page of a recorded generation, opened as people open it."""
 
+import jax
 import jax.numpy as jnp
 import pytest
-from hostile import PROMPT, TOKENS
+from hostile import PROMPT, TOKENS, K
 
 from specdec_jax.state import summary
 from specdec_jax.viz import trace_page
@@ -77,6 +78,52 @@ def test_every_round_is_told_as_it_was_recorded(look, text, records):
             assert verdicts[-1] == ("bonus" if record.is_bonus else "correction")
         assert len(cells(page, "likeliest")) == len(record.tokens)
         page.keyboard.press("ArrowRight")
+
+
+def test_rounds_without_a_guess_are_called_what_they_are(look, sparse_moments):
+    records = trace_page.row_of(sparse_moments, 0)
+    number = next(i for i, record in enumerate(records) if not record.guesses)
+    (mark,) = [mark for mark in trace_page.marks(records, PROMPT, TOKENS.__getitem__) if mark.round == number]
+    assert mark.kind == "plain"
+    page = look(
+        trace_page.page(sparse_moments, PROMPT, TOKENS.__getitem__, target="", draft="", rule="block"), width=390
+    )
+    plain, guesses = sum(not record.guesses for record in records), sum(len(record.guesses) for record in records)
+    assert (
+        page.locator("#few")
+        .text_content()
+        .startswith(
+            f"{guesses} guesses were made, of at most {K} in each of {len(records)} rounds. {plain} rounds had none"
+        )
+    )
+    page.locator("#slider").fill(str(number + 1))
+    assert page.locator("#round-heading").text_content() == f"Round {number + 1}: no guess, a step of plain decoding"
+    ((*_, verdict),) = cells(page, "guesses")
+    assert verdict == "plain"
+    page.locator(f"#text [data-r='{number}']").hover()
+    assert "plain, p " in page.locator("#hint").text_content()
+
+
+def test_places_and_rounds_without_guesses_have_no_acceptance(sparse_moments):
+    acceptance = trace_page.pictures(sparse_moments, 0)[0]
+    assert acceptance.name == "acceptance"
+    assert [row[0] for row in acceptance.rows] == ["1"]
+    (axes,) = acceptance.figure.axes
+    assert len(axes.patches) == 1
+    undrafted = [moment._replace(stats=jax.tree.map(jnp.zeros_like, moment.stats)) for moment in sparse_moments]
+    assert "acceptance" not in {picture.name for picture in trace_page.pictures(undrafted, 0)}
+
+
+def test_on_a_phone_the_buttons_stay_beside_what_they_change(look, text):
+    page = look(text, width=390)
+    for place in ("#text", "#guesses", "#likeliest"):
+        page.locator(place).evaluate("element => element.scrollIntoView({block: 'center'})")
+        assert page.evaluate(
+            "document.getElementById('next').getBoundingClientRect().top >= 0"
+            " && document.getElementById('next').getBoundingClientRect().bottom < 200"
+        ), place
+    page.evaluate("scrollTo(0, document.querySelector('.controls').offsetTop)")
+    assert page.evaluate("document.getElementById('guesses').getBoundingClientRect().top") < 700
 
 
 def test_rounds_to_come_are_hidden_and_the_present_one_is_marked(look, text, records):
