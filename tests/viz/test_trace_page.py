@@ -59,13 +59,15 @@ def test_the_page_states_the_metrics(look, text, moments):
         assert stated[name] == f"{counted[name]:.2f}"
 
 
-def test_every_round_is_told_as_it_was_recorded(look, text, records):
+def test_every_round_is_told_as_it_was_recorded(look, text, moments, records):
     page = look(text)
     page.keyboard.press("Home")
     for number, record in enumerate(records):
         assert page.locator("#round-heading").text_content() == (
             f"Round {number + 1}: {record.num_accepted} of {len(record.guesses)} kept"
         )
+        draft, verify = (1e3 * seconds for seconds in moments[number][1:3])
+        assert page.locator("#halves").text_content() == f"drafting {draft:.2f} ms, verifying {verify:.2f} ms"
         rows = cells(page, "guesses")
         for guess, (token, p, q, accept, draw, _) in zip(record.guesses, rows, strict=False):
             assert token == label(TOKENS[guess.token])
@@ -75,6 +77,7 @@ def test_every_round_is_told_as_it_was_recorded(look, text, records):
         assert verdicts.count("kept") == record.num_accepted
         if record.follow is not None:
             assert rows[-1][0] == label(TOKENS[record.follow.token])
+            assert [float(rows[-1][i]) for i in (1, 3)] == pytest.approx(record.follow[1:], abs=0.00051)
             assert verdicts[-1] == ("bonus" if record.is_bonus else "correction")
         assert len(cells(page, "likeliest")) == len(record.tokens)
         page.keyboard.press("ArrowRight")
@@ -173,14 +176,20 @@ def test_every_control_works_by_keyboard(look, text, records):
 
 def test_a_token_under_the_pointer_tells_its_story(look, text, records):
     page = look(text)
-    number = next(i for i, record in enumerate(records) if 0 < record.num_accepted < len(record.guesses))
+    number = next(
+        i
+        for i, record in enumerate(records)
+        if 0 < record.num_accepted < len(record.guesses) and record.follow.chance > record.follow.p + 0.01
+    )
     guess, follow = records[number].guesses[0], records[number].follow
     page.locator(f"#text [data-r='{number}'][data-i='0']").hover()
     hint = page.locator("#hint").text_content()
     assert f"p {guess.p:.3f}, q {guess.q:.3f}" in hint
     assert f"accepts below {guess.accept:.3f}, draw {guess.draw:.3f}" in hint
     page.locator(f"#text span[data-r='{number}'][data-i='{records[number].num_accepted}']").hover()
-    assert f"correction, p {follow.p:.3f}" in page.locator("#hint").text_content()
+    hint = page.locator("#hint").text_content()
+    assert f"correction, p {follow.p:.3f}" in hint
+    assert f"drawn with probability {follow.chance:.3f}" in hint
     page.locator(f"#text span[data-r='{number}'][data-i='0']").click()
     assert page.locator("#number").text_content() == str(number + 1)
 
