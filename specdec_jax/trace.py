@@ -69,6 +69,7 @@ class RoundRecord(NamedTuple):
     """One row's round."""
 
     guesses: tuple[Guess, ...]
+    """Those that were judged: where the target's logits broke, the ones before that."""
     num_accepted: int
     """Guesses kept and emitted."""
     follow: Follow | None
@@ -268,7 +269,7 @@ def _look(rule: str, n: int, info: Round, evidence: Evidence) -> _Seen:
     top_p, top = lax.top_k(p, n)
     return _Seen(
         guesses=info.guesses,
-        drafted=info.num_drafted,
+        drafted=jnp.minimum(info.num_drafted, proposal.length),  # past broken logits nothing was judged
         accepted=info.num_accepted,
         committed=info.num_committed,
         follow=info.next_token,

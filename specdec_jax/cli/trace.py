@@ -18,7 +18,7 @@ from ..state import GenerateConfig
 from ..trace import record
 from ..viz import picture, terminal, trace_page
 from . import costs, drafting, requests
-from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, parse
+from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, check_text, parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Options:
     config: OmitArgPrefixes[GenerateConfig] = CONFIG
 
     def __post_init__(self):
+        check_text(prompt=self.prompt)
         self.sampling.check()
         requests.check_rule(self.config, self.sampling)
         check_integers(self, max_new_tokens=(1, 2**31), seed=(0, 2**32))

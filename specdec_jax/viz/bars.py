@@ -18,6 +18,14 @@ def number(value: float) -> str:
     return f"{value:.3f}"
 
 
+def percent(value: float) -> str:
+    """A probability to a tenth of a percent; 0 and 100 % are exactly these."""
+    if value in (0, 1):
+        return f"{100 * value:.0f} %"
+    text = f"{100 * value:.1f}"
+    return {"0.0": "under 0.1 %", "100.0": "over 99.9 %"}.get(text, f"{text} %")
+
+
 def distributions(story: Story) -> Picture:
     """p and q beside each other."""
 
@@ -200,7 +208,7 @@ def _bars(
 def _chance(word: Word) -> str:
     if word.accept is None:
         return "never drafted"
-    return f"{100 * word.accept:.0f} %" if word.accept >= 0.005 else "under 1 %"
+    return percent(word.accept)
 
 
 def _rows(story: Story, values: Callable[[Word], Sequence[float]]) -> tuple[tuple[str, ...], ...]:

@@ -27,6 +27,7 @@ _NAMES = {
     REDRAW: "redraw",
 }
 """The colours of the files, and the CSS variables that take their place in a page."""
+_COLOUR = re.compile("|".join(_NAMES))
 
 WIDTH = 4.5
 """Inches, 324 points: on a telephone a point is about a pixel."""
@@ -78,10 +79,11 @@ class Picture(NamedTuple):
 
 def inline(picture: Picture) -> Markup:
     """SVG to stand in a page; its colours are the page's."""
-    text = _svg(picture)
-    for colour, name in _NAMES.items():
-        text = text.replace(colour, f"var(--{name})")
-    return Markup(text)
+    root = _svg(picture)
+    for element in root.iter():
+        for name, value in element.items():
+            element.set(name, _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]})", value))
+    return Markup(_written(root))
 
 
 def save(picture: Picture, folder: Path) -> None:
@@ -96,7 +98,7 @@ def write(picture: Picture, path: Path) -> None:
     if path.suffix not in KINDS:
         raise ValueError(f"a picture's file is {path}; expected a name that ends in {' or '.join(KINDS)}")
     if path.suffix == ".svg":
-        path.write_text(_svg(picture), encoding="utf-8")
+        path.write_text(_written(_svg(picture)), encoding="utf-8")
         return
     with style():
         _settle(picture.figure)
@@ -110,14 +112,12 @@ def _settle(figure: Figure) -> None:
         figure.set_layout_engine(None)
 
 
-def _svg(picture: Picture) -> str:
+def _svg(picture: Picture) -> ElementTree.Element:
     """What matplotlib writes, with title and description, ids that no other picture has, and the reader's own font."""
     buffer = io.StringIO()
     with style():
         _settle(picture.figure)
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(buffer.getvalue())
     for element in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(element)
@@ -134,6 +134,12 @@ def _svg(picture: Picture) -> str:
         element = ElementTree.Element(f"{{{_SVG}}}{tag}", id=f"{picture.name}-{tag}")
         element.text = text
         root.insert(place, element)
+    return root
+
+
+def _written(root: ElementTree.Element) -> str:
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -65,6 +65,7 @@ def test_a_terminal_shows_the_text_as_it_grows(tiny, tmp_path, monkeypatch, caps
     [
         ("a --max-new-tokens 0", "max_new_tokens is 0; expected an integer from 1"),
         ("a --rule greedy", "rule is greedy, but temperature is 1.0"),
+        ("\udcff", "prompt is '\\udcff', which holds bytes that are no text; expected UTF-8"),
         ("", "PROMPT"),
     ],
 )

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from toys import CONSTANT, KEYS, MIXED, NONE, PARAMS, PROMPT_LENGTHS, PROMPTS, TARGET, K, V, config, guesser, run
 
-from specdec_jax import SamplingParams, init, step
+from specdec_jax import SamplingParams, draft_model, init, step
 from specdec_jax.control import Costs, adaptive
-from specdec_jax.testing import history_logits, reference
+from specdec_jax.state import FinishReason
+from specdec_jax.testing import history_logits, markov_model, random_logits, reference
 from specdec_jax.trace import record
 from specdec_jax.viz import trace_page
 
@@ -143,6 +144,36 @@ def test_both_halves_are_timed_apart():
     ticks = itertools.accumulate(itertools.cycle([5.0, 2.0, 5.0, 3.0]))  # seconds between the readings of a round
     moments = list(recorded("greedy", NONE, SamplingParams(temperature=0.0), clock=lambda: next(ticks)))
     assert {(moment.draft_seconds, moment.verify_seconds) for moment in moments} == {(2.0, 3.0)}
+
+
+def test_past_broken_logits_nothing_is_told():
+    """The draft goes on where the target breaks: after a 7."""
+    model, params = markov_model(V), np.array(random_logits(0, V, V))
+    params[:, 7] += 4
+    weak, params[7] = params.copy(), np.nan
+    moments = list(
+        record(
+            model,
+            params,
+            draft_model(model),
+            weak,
+            np.array([[0]]),
+            [1],
+            key=jax.random.key(2),
+            config=config("block"),
+            max_new_tokens=LIMIT,
+            controller=CONSTANT,
+        )
+    )
+    *_, last = moments
+    (found,) = last.rows
+    assert last.finish_reasons == (FinishReason.NAN,)
+    judged = sum(len(moment.rows[0].guesses) for moment in moments)
+    assert int(last.stats.drafted[0]) > judged > 0
+    assert found.follow is None
+    assert [guess.token for guess in found.guesses] == found.tokens
+    assert found.tokens[-1:] in ([], [7])
+    assert len(found.likeliest) == len(found.tokens)
 
 
 def test_what_the_caller_gave_is_still_the_callers():

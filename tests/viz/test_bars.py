@@ -37,12 +37,30 @@ def test_the_tables_are_those_of_numpy(draw, columns):
 
 
 def test_the_table_of_what_is_accepted():
-    chances = ["100 %", "60 %", "100 %", "40 %"]
+    chances = ["100 %", "60.0 %", "100 %", "40.0 %"]
     wanted = [
         (word, f"{q:.3f}", f"{kept:.3f}", chance)
         for word, q, kept, chance in zip("abcd", Q, KEPT, chances, strict=True)
     ]
     assert list(bars.accepted(STORY).rows) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 %"),
+        (1e-9, "under 0.1 %"),
+        (0.004, "0.4 %"),
+        (2 / 3, "66.7 %"),
+        (0.996, "99.6 %"),
+        (0.99999, "over 99.9 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_only_what_is_certain_is_called_so(value, text):
+    assert bars.percent(value) == text
+    story = tell(np.array([value / 2, 1 - value / 2]), np.array([0.5, 0.5]), "ab".__getitem__)
+    assert text in {row[3] for row in bars.accepted(story).rows}
 
 
 def test_the_table_of_a_case_at_the_edge():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from specdec_jax.viz import bars
-from specdec_jax.viz.picture import drawable, inline, save
+from specdec_jax.viz.picture import DRAFT, INK, TARGET, drawable, inline, save
 from specdec_jax.viz.story import tell
 
 HOSTILE = ["</svg><script>alert(1)</script>", "$x^2$", "\u202eabc", "_under", "漢字 & <b>"]
@@ -42,6 +42,14 @@ def test_the_page_chooses_the_colours(picture):
     assert set(re.findall(r"var\(--(\w+)\)", text)) >= {"card", "ink", "muted", "grid", "target", "draft"}
     assert not re.findall(r"#[0-9a-f]{6}\b", text)
     assert "font-family" not in text
+
+
+def test_a_word_that_is_a_colour_stays_a_word():
+    words = [INK, TARGET, f"url({DRAFT})"]
+    drawn = bars.areas(tell(np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3]), words.__getitem__))
+    root = ElementTree.fromstring(inline(drawn))
+    assert set(words) <= {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert "var(--" not in root[1].text
 
 
 def test_no_two_pictures_share_an_id(picture):

@@ -153,8 +153,11 @@ def test_every_control_works_by_keyboard(look, text, records):
     assert number.text_content() == "1"
     press("Next round", "Space")
     assert number.text_content() == "2"
-    press("Round before")
-    assert number.text_content() == "1"
+    for _ in range(2):  # the second is one too many
+        press("Round before")
+        assert number.text_content() == "1"
+    assert page.locator("#back:focus").get_attribute("aria-disabled") == "true"
+    assert page.locator("#next").get_attribute("aria-disabled") == "false"
     press("Last round")
     assert number.text_content() == last
     page.locator("#slider").press("ArrowLeft")

@@ -71,8 +71,9 @@ function go(index) {
   }
   slider.value = current + 1;
   element("number").value = current + 1;
-  element("first").disabled = element("back").disabled = current === 0;
-  element("last").disabled = element("next").disabled = current === rounds.length - 1;
+  // A disabled button would lose the keyboard's focus.
+  for (const id of ["first", "back"]) element(id).setAttribute("aria-disabled", String(current === 0));
+  for (const id of ["last", "next"]) element(id).setAttribute("aria-disabled", String(current === rounds.length - 1));
   showRound();
   const now = marks.find((mark) => Number(mark.dataset.r) === current);
   const text = element("text");
