@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .picture import DRAFT, INK, KEPT, MUTED, PAPER, REDRAW, TARGET, WIDTH, Picture, drawable, style
+from .labels import drawable, mark, readable
+from .picture import DRAFT, INK, KEPT, MUTED, PAPER, REDRAW, TARGET, WIDTH, Picture, style
 from .story import Story, Word
 
 _LINE = 0.36  # inches of a word
@@ -40,6 +41,7 @@ def distributions(story: Story) -> Picture:
         header=("word", "target p", "draft q"),
         rows=_rows(story, lambda word: (word.p, word.q)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -62,6 +64,7 @@ def areas(story: Story) -> Picture:
         header=("word", "overshoot max(0, q - p)", "undershoot max(0, p - q)"),
         rows=_rows(story, lambda word: (word.over, word.under)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -85,6 +88,7 @@ def accepted(story: Story) -> Picture:
         header=("word", "draft q", "accepted min(p, q)", "accept probability min(1, p/q)"),
         rows=tuple((w.label, number(w.q), number(w.kept), _chance(w)) for w in story.words),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -104,6 +108,7 @@ def redrawn(story: Story) -> Picture:
         header=("word", "residual max(0, p - q)", "scaled to sum to 1"),
         rows=_rows(story, lambda word: (word.under, word.redraw)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -138,6 +143,7 @@ def stacked(story: Story) -> Picture:
         header=("word", "accepted", "drawn after a refusal", "both", "target p"),
         rows=_rows(story, lambda w: (w.kept, refused * w.redraw, w.kept + refused * w.redraw, w.p)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -158,6 +164,7 @@ def edge_case(name: str, title: str, story: Story) -> Picture:
         header=("word", "target p", "draft q", "accepted", "drawn after a refusal with"),
         rows=_rows(story, lambda w: (w.p, w.q, w.kept, w.redraw)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -167,6 +174,7 @@ def _figure(words: Sequence[Word], draw: Callable[[Axes], None]) -> Figure:
         axes = figure.subplots()
         draw(axes)
         axes.set_yticks(range(len(words)), [drawable(word.label) for word in words])
+        mark(axes.get_yticklabels())
         axes.tick_params(axis="y", length=0, labelsize=10.5)
         axes.tick_params(axis="x", labelsize=9)
         axes.invert_yaxis()
@@ -213,6 +221,10 @@ def _chance(word: Word) -> str:
 
 def _rows(story: Story, values: Callable[[Word], Sequence[float]]) -> tuple[tuple[str, ...], ...]:
     return tuple((word.label, *map(number, values(word))) for word in story.words)
+
+
+def _labels(story: Story) -> tuple[str, ...]:
+    return tuple(readable(word.label) for word in story.words)
 
 
 def _sentence(story: Story, tell: Callable[[Word], str]) -> str:

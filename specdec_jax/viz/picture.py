@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont
-from matplotlib.ft2font import FT2Font
+
+from .labels import mark_of
 
 # After Okabe and Ito: told apart by all kinds of sight, and hatched as well where two of them touch.
 PAPER, INK, MUTED, GRID = "#fffffe", "#1d1d23", "#5c5c66", "#dcdce3"
@@ -75,6 +75,8 @@ class Picture(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
     """The numbers drawn, as a table."""
     figure: Figure
+    labels: tuple[str, ...] = ()
+    """What a page writes at the drawing's marked labels, in which a file spells out what its font lacks."""
 
 
 def inline(picture: Picture) -> Markup:
@@ -83,6 +85,10 @@ def inline(picture: Picture) -> Markup:
     for element in root.iter():
         for name, value in element.items():
             element.set(name, _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]})", value))
+    groups = {element.get("id"): element for element in root.iter(f"{{{_SVG}}}g")}
+    for place, label in enumerate(picture.labels):
+        *_, text = groups[f"{picture.name}-{mark_of(place)}"].iter(f"{{{_SVG}}}text")  # the last of its lines
+        text.text = label
     return Markup(_written(root))
 
 
@@ -158,15 +164,3 @@ def _adapt(element: ElementTree.Element, prefix: str) -> None:
 
 def _only_size(font: re.Match) -> str:
     return f"font-size: {font[2]}" if font[2] else ""
-
-
-@functools.cache
-def _characters() -> frozenset[int]:
-    return frozenset(FT2Font(findfont(FontProperties())).get_charmap())
-
-
-def drawable(label: str, most: int = 16) -> str:
-    """A label that the figures' font can draw: other characters by their numbers; cut where it is too long."""
-    known = _characters()
-    cut = label if len(label) <= most else label[: most - 1] + "…"
-    return "".join(character if ord(character) in known else f"⟨U+{ord(character):04X}⟩" for character in cut)
