@@ -8,6 +8,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+__all__ = [
+    "best_draft_length",
+    "break_even_alpha",
+    "expected_rounds",
+    "expected_tokens",
+    "speedup",
+    "tokens_of",
+]
+
 _LONGEST = 2**16
 """Guesses up to which a best draft length is looked for; no real drafter comes near."""
 
