@@ -14,8 +14,8 @@ from .glyphs import Speller, label
 from .page import render
 from .picture import Picture
 
-_DIGITS = 5
-"""Significant ones, of what stands in the page: three decimals are shown."""
+_DECIMALS = 3
+"""Of the numbers in the page: as many as are shown."""
 
 
 BytesOf = Callable[[int], bytes]
@@ -141,8 +141,8 @@ def _data(moments: Sequence[Moment], records: Sequence[RoundRecord], bytes_of: B
             "kept": record.num_accepted,
             "follow": None if record.follow is None else _short(record.follow),
             "likeliest": [[_short(choice) for choice in place] for place in record.likeliest],
-            "draft": 1e3 * moment.draft_seconds,
-            "verify": 1e3 * moment.verify_seconds,
+            "draft": round(1e3 * moment.draft_seconds, 4),
+            "verify": round(1e3 * moment.verify_seconds, 4),
         }
         for moment, record in zip(moments, records, strict=True)
     ]
@@ -156,4 +156,4 @@ def _tokens_of(told: dict) -> list[list]:
 
 
 def _short(values: Sequence[int | float | None]) -> list[int | float | None]:
-    return [value if value is None or isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in values]
+    return [value if value is None or isinstance(value, int) else round(value, _DECIMALS) for value in values]
