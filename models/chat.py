@@ -26,10 +26,6 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(layout: str) -> str:
-    return datetime.now().strftime(layout)
-
-
 def _tojson(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
     """Plain JSON; jinja2's own filter escapes for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
@@ -58,19 +54,30 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[_Generation, jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
-        environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        environment.globals |= {"raise_exception": _raise_exception}
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise ValueError(f"the chat template does not parse, at its line {error.lineno}: {error}") from error
         self.source = source
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **names: Any) -> str:
-        """The text of a conversation; ``names`` are what else the template may use, such as ``bos_token``."""
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        now: datetime | None = None,
+        **names: Any,
+    ) -> str:
+        """The text of a conversation.
+
+        Some templates write the date: ``now``, by default that of the clock. ``names`` are what else a template may
+        use, such as ``bos_token``.
+        """
         for index, message in enumerate(messages):
             if not isinstance(message, Mapping) or "role" not in message or not message.keys() & _SAID:
                 raise ValueError(f"message {index} is {message!r}; expected a mapping with 'role' and 'content'")
-        names = _NOT_GIVEN | names
+        names = _NOT_GIVEN | {"strftime_now": (datetime.now() if now is None else now).strftime} | names
         try:
             return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **names)
         # Template code may raise what any code may: a wrong type, a missing key, its own refusal, a sandbox breach.

@@ -80,7 +80,16 @@ class Metadata:
 
     def rope_factors(self, size: int) -> tuple[float, ...] | None:
         """What each frequency is divided by: a tensor, or one number for all."""
-        if ROPE_FACTORS in self.file.tensors:
+        kind = self.get("rope.scaling.type", "linear")  # as llama.cpp takes it where only the factor stands
+        factor = float(self.get("rope.scaling.factor", self.get("rope.scale_linear", 1.0)) or 1.0)
+        tensor = ROPE_FACTORS in self.file.tensors
+        if kind not in ("none", "linear") or (tensor and kind == "linear" and factor != 1):
+            beside = f" beside {ROPE_FACTORS}" if tensor else ""
+            raise LoadError(
+                f"{self.file.path} has the rope scaling {kind!r}{beside}, which is not supported; expected none, "
+                f"linear, or the factors of Llama 3 in {ROPE_FACTORS}"
+            )
+        if tensor:
             found = self.file.shape(ROPE_FACTORS)
             if found != (size // 2,):  # before it is read, however large it is
                 raise LoadError(
@@ -88,15 +97,7 @@ class Metadata:
                     "frequency"
                 )
             return tuple(self.file.read(ROPE_FACTORS).astype(float).tolist())
-        kind = self.get("rope.scaling.type", "none")
-        if kind == "linear":
-            return (float(self.get("rope.scaling.factor")),) * (size // 2)
-        if kind != "none":
-            raise LoadError(
-                f"{self.file.path} has the rope scaling {kind!r}, which is not supported; expected none, linear, or "
-                f"the factors of Llama 3 in {ROPE_FACTORS}"
-            )
-        return None
+        return None if kind == "none" or factor == 1 else (factor,) * (size // 2)
 
     def window(self) -> int | None:
         """Tokens that a token sees in layers with a window; few converters say it for others than Gemma and Phi."""

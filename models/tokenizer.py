@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import tokenizers
@@ -95,15 +96,21 @@ class Tokenizer:
         """A decoder for ids that arrive bit by bit."""
         return TextStream(self, skip_special_tokens=skip_special_tokens)
 
-    def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, now: datetime | None = None
+    ) -> str:
         """The text of a conversation; with ``add_generation_prompt`` it ends where the assistant is to speak.
+
+        ``now`` is the date for templates that write it, by default that of the clock.
 
         Raises:
             ValueError: there is no template, or it refuses these messages.
         """
         if self.chat_template is None:
             raise ValueError("this model brings no chat template; give it plain text, or use a chat model")
-        return self.chat_template.render(messages, add_generation_prompt=add_generation_prompt, **self.template_names)
+        return self.chat_template.render(
+            messages, add_generation_prompt=add_generation_prompt, now=now, **self.template_names
+        )
 
     def encode_chat(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> list[int]:
         """Token ids of a conversation. The template writes the begin token itself, so none is added."""

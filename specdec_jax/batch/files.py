@@ -4,6 +4,7 @@ Paths are local or remote (``gs://``); `etils.epath` opens both. A local file is
 cannot be appended to, so results go there in numbered parts, each of which appears whole or not at all.
 """
 
+import errno
 import os
 import re
 import uuid
@@ -12,10 +13,12 @@ from typing import NamedTuple
 
 from etils import epath
 
-from .errors import JobError, WriteError
+from .errors import JobError, cannot_write
 
 _SUFFIX = ".jsonl"
 _BLOCK = 1 << 16
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
+"""How file systems without hard links refuse one."""
 
 
 class Place(NamedTuple):
@@ -80,8 +83,12 @@ def make_folder(folder: epath.Path) -> None:
         ) from error
 
 
-def write_whole(path: epath.Path, text: str) -> None:
-    """A small file, whole or not there, even if the machine stops meanwhile."""
+def create_whole(path: epath.Path, text: str) -> None:
+    """A small file, whole or not there, even if the machine stops meanwhile; one that is there already is kept.
+
+    Raises:
+        JobError: it cannot be written; a WriteError where that may pass.
+    """
     try:
         if is_remote(path):
             path.write_text(text)
@@ -92,14 +99,32 @@ def write_whole(path: epath.Path, text: str) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(path)
-        except OSError:
+            _name_unless_there(part, path)
+        finally:
             part.unlink(missing_ok=True)
-            raise
+        sync_folder(path.parent)
     except OSError as error:
-        raise WriteError(
-            f"cannot write {path}: {error.strerror or error}; make room, or name another output"
-        ) from error
+        raise cannot_write(path, error) from error
+
+
+def _name_unless_there(part: epath.Path, path: epath.Path) -> None:
+    try:
+        os.link(part, path)  # unlike a rename, it replaces nothing
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        part.replace(path)
+
+
+def sync_folder(folder: epath.Path) -> None:
+    """Have the names of its files on the disk: syncing a file keeps what is in it."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def lines(path: epath.Path) -> Iterator[bytes]:
@@ -112,7 +137,7 @@ def lines(path: epath.Path) -> Iterator[bytes]:
 
 def cut_torn_line(fd: int) -> None:
     """Shorten a file to its last whole line."""
-    end = os.fstat(fd).st_size
+    size = end = os.fstat(fd).st_size
     while end:
         start = max(0, end - _BLOCK)
         newline = os.pread(fd, end - start, start).rfind(b"\n")
@@ -120,4 +145,5 @@ def cut_torn_line(fd: int) -> None:
             end = start + newline + 1
             break
         end = start
-    os.ftruncate(fd, end)
+    if end < size:
+        os.ftruncate(fd, end)

@@ -2,18 +2,27 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from .errors import JobError
-from .files import Place, make_folder, write_whole
+from .files import Place, create_whole, make_folder
 
-_FORMAT = 1
+_FORMAT = 2
+"""To be raised too when a version draws other tokens from the same seed: versions themselves are not compared."""
+_BEGUN = "begun"
+_UNKNOWN = "0001-01-01"
+"""When a job of an earlier format began; it is refused for its format."""
 
 
-def claim(place: Place, identity: Mapping[str, Any]) -> None:
+def claim(place: Place, identity: Mapping[str, Any], *, now: datetime | None = None) -> datetime:
     """Make the output this job's, or find that it is already.
 
-    Every process of the job calls it; they write the same. ``identity`` is all that the answers depend on, as JSON.
+    Every process of the job calls it, and the first to write a manifest says what job it is. ``identity`` is all that
+    the answers depend on, as JSON; ``now`` is by default what the clock says.
+
+    Returns:
+        When the job began, to the second: the ``now`` of its first run. Answers may depend on the date.
 
     Raises:
         JobError: the output is another job's, which is named by what differs, or its manifest is damaged or missing.
@@ -27,26 +36,30 @@ def claim(place: Place, identity: Mapping[str, Any]) -> None:
                 f"{held[0]} holds results, but {place.manifest} is missing, which says of what job; put it back, or "
                 "name another output"
             )
-        write_whole(place.manifest, json.dumps(wanted, indent=2) + "\n")
-    other = differences(_read(place), wanted)
+        begun = (datetime.now() if now is None else now).isoformat(timespec="seconds")
+        create_whole(place.manifest, json.dumps(wanted | {_BEGUN: begun}, indent=2) + "\n")
+    found, begun = _read(place)
+    other = differences(found, wanted)
     if other:
         raise JobError(
             f"{place.manifest} is of another job: {'; '.join(other)}. Expected the same to go on with it, so name "
             "another output, or repeat what it began with"
         )
+    return begun
 
 
-def _read(place: Place) -> Any:
+def _read(place: Place) -> tuple[dict[str, Any], datetime]:
     try:
         found = json.loads(place.manifest.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
-    except (OSError, ValueError) as error:
+        begun = datetime.fromisoformat(found.pop(_BEGUN, _UNKNOWN))
+    except (OSError, ValueError, TypeError) as error:
         raise JobError(
             f"{place.manifest} is damaged ({error}); expected what a job wrote there, so put it back, or name another "
             "output"
         ) from error
-    return found
+    return found, begun
 
 
 def differences(found: Any, wanted: Any, name: str = "") -> list[str]:

@@ -42,6 +42,10 @@ class Peers(NamedTuple):
                 "prompts and models"
             )
 
+    def first(self, text: str) -> str:
+        """The first, in the order of the alphabet, of what each brings: texts of one length, in ASCII."""
+        return min(bytes(each).decode() for each in self.gather(np.frombuffer(text.encode(), np.uint8)))
+
     def union(self, progress: Progress, total: int) -> None:
         """Count what any of them has found to be done, of ``total`` prompts. They need not see each other's files."""
 

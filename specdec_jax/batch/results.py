@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from etils import epath
 
-from .errors import JobError, WriteError
-from .files import Place, cut_torn_line, is_remote, lines
+from .errors import JobError, cannot_write
+from .files import Place, cut_torn_line, is_remote, lines, sync_folder
 
 _PART = 1000
 
@@ -20,7 +20,7 @@ class Results(Protocol):
     """Where a job's records go."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Kept when it returns; a WriteError where that fails."""
+        """Kept when it returns; a WriteError where that fails, or a JobError where it is not allowed."""
         ...
 
 
@@ -41,7 +41,7 @@ class Appended:
         except OSError as error:
             with contextlib.suppress(OSError):  # the next run would cut it just so
                 os.ftruncate(self._fd, before)
-            raise _cannot_write(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
 
 class Parts:
@@ -67,7 +67,7 @@ class Parts:
         try:
             path.write_bytes(_encode(self._waiting))
         except OSError as error:
-            raise _cannot_write(path, error) from error
+            raise cannot_write(path, error) from error
         self._number += 1
         self._waiting.clear()
 
@@ -86,11 +86,14 @@ def open_results(place: Place) -> Iterator[Results]:
         finally:
             results.flush()
         return
-    with _locked(place.results) as fd:
+    with _locked(place.results, fcntl.LOCK_EX) as fd:
+        sync_folder(place.folder)  # else a new file's name may be lost with the machine
         for other in place.all_results():
             if other != place.results and not _of_the_same_run(place, other):
-                with _locked(other):  # a process of a run with another number of processes may still be at it
-                    pass
+                # A process of a run with another number of processes may still be at it. If not, nobody will be again,
+                # so what it left is mended here. Shared: the hosts of one run may look at the same time.
+                with _locked(other, fcntl.LOCK_SH) as left:
+                    cut_torn_line(left)
         cut_torn_line(fd)
         yield Appended(place.results, fd)
 
@@ -100,14 +103,14 @@ def _of_the_same_run(place: Place, path: epath.Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: epath.Path) -> Iterator[int]:
+def _locked(path: epath.Path, how: int) -> Iterator[int]:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     except OSError as error:
         raise JobError(f"cannot write {path}: {error.strerror}; expected a file that can be written") from error
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
         except OSError as error:
             raise JobError(
                 f"another process writes {path}; expected one for each output, so wait for it or name another output"
@@ -119,13 +122,6 @@ def _locked(path: epath.Path) -> Iterator[int]:
 
 def _encode(records: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records).encode()
-
-
-def _cannot_write(path: epath.Path, error: OSError) -> WriteError:
-    return WriteError(
-        f"cannot write {path}: {error.strerror or error}; what was written before is whole, so make room and start the "
-        "same command again"
-    )
 
 
 def read_results(place: Place) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,13 +30,17 @@ USAGE = "usage: specdec COMMAND [OPTIONS]\n\nLossless speculative decoding.\n\nc
 )
 
 
+UNEXPECTED = 70
+"""Exit status of a command that an error of the program or the device has ended; EX_SOFTWARE of sysexits.h."""
+
+
 class UserError(Exception):
     """What the user can put right: shown as a message, without a traceback."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit status: 0 done, 1 done in part, 2 not done because of bad input,
-    3 stopped before the end."""
+    3 stopped before the end, 70 failed by what nobody expected, 130 interrupted."""
     args = sys.argv[1:] if args is None else list(args)
     name = args[0] if args else "--help"
     if name in ("-h", "--help"):
@@ -60,6 +65,9 @@ def main(args: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception:  # Python itself would end with 1, which says that the work is done
+        traceback.print_exc()
+        return UNEXPECTED
 
 
 @contextlib.contextmanager

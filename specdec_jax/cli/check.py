@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..drafters import ngram
 from ..models import Tokenizer, load
@@ -18,16 +19,18 @@ from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..testing.checks import SIGNIFICANCE
 from ..testing.contracts import BrokenContractError
+from ..testing.count_test import POWER
 from ..testing.drafter import check_drafter
 from ..testing.equality import Equality, Pair, answers, equality
 from ..testing.language_model import check_language_model
-from ..testing.next_tokens import POWER, NextTokens, next_tokens
+from ..testing.next_tokens import NextTokens, next_tokens
 from . import UserError, drafting, requests
 from .options import parse
 from .prompts import SHIPPED, from_file
 
 _TEMPERATURE = 1.0
 _SHOWN = 6
+_NAME = 34
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 """By which logits may differ between passes of different shapes, and q with them."""
 
@@ -106,16 +109,26 @@ def main(args: Sequence[str]) -> int:
     ids = [list(request.token_ids) for request in asked]
     dtype = str(jax.tree.leaves(target.params)[0].dtype)
 
-    found, title = [], f"{options.target} with {made.name}, {dtype}, K = {options.draft_length}"
-    table = Table("", "check", "what was seen", title=title, title_justify="left")
+    console, found = Console(highlight=False), []
+    console.print(f"{options.target} with {made.name}, {dtype}, K = {options.draft_length}\n", markup=False)
     for finding in findings(pair, ids, options, dtype, target.tokenizer, errors):
         found.append(finding)
-        table.add_row("[green]ok[/]" if finding.holds else "[red]NO[/]", finding.check, finding.what)
-    Console(highlight=False).print(table)
+        console.print(_line(finding))
     holds = all(finding.holds for finding in found)
     report = {"target": options.target, "draft": made.name, "dtype": dtype, "holds": holds}
     print(json.dumps(report | {"checks": [dataclasses.asdict(finding) for finding in found]}))
     return 0 if holds else 1
+
+
+def _line(finding: Finding) -> Table:
+    """A table of one row, so that each is printed as soon as it is known and all have the same columns."""
+    row = Table.grid(padding=(0, 2, 1, 0))
+    row.add_column(width=2)
+    row.add_column(width=_NAME)
+    row.add_column()
+    mark = Text("ok", "green") if finding.holds else Text("NO", "red")
+    row.add_row(mark, Text(finding.check), Text(finding.what))
+    return row
 
 
 def findings(
@@ -123,11 +136,12 @@ def findings(
 ) -> Iterator[Finding]:
     """All checks, one after the other."""
     tolerance = _TOLERANCE[dtype]
-    errors.print("contracts of model and drafter")
+    errors.print("the model's contract")
     yield _contract("the model keeps its contract", check_language_model, pair[:2], tolerance)
+    errors.print("the drafter's contract")
     yield _contract("the drafter keeps its contract", check_drafter, (*pair[2:], *pair[:2]), tolerance)
     yield from _equalities(pair, prompts, options, errors)
-    errors.print("next tokens")
+    errors.print(f"next tokens: {options.draws} draws, {options.batch} at a time")
     shortest = min(prompts, key=len)
     draws = next_tokens(
         pair,
@@ -218,14 +232,21 @@ def _distribution(found: NextTokens, tokenizer: Tokenizer | None) -> Finding:
         for i in order[:_SHOWN]
     ]
     what = (
-        f"{found.draws} draws of three tokens in {len(found.cells)} cells: p-value {found.p_value:.2g}, expected above "
-        f"{SIGNIFICANCE:g}. A bias of {found.smallest:.3f} in total variation would have shown with probability "
-        f"{POWER}. " + "; ".join(shown)
+        f"{found.draws} draws of three tokens in {len(found.cells)} cells, {found.compared} with the rare ones taken "
+        f"together: p-value {found.p_value:.2g}, expected above {SIGNIFICANCE:g}. Had the likeliest of these lost "
+        f"{found.smallest:.2g} of probability to the others, that would have shown with probability {POWER}; what "
+        "moves within one, such as a remainder, does not show. " + "; ".join(shown)
     )
     cells = [
         {"tokens": list(cell.tokens), "rest": cell.rest, "probability": cell.probability, "count": count}
         for cell, count in zip(found.cells, found.counts, strict=True)
     ]
     assert math.isfinite(found.p_value)
-    figures = {"draws": found.draws, "p_value": found.p_value, "smallest_bias": found.smallest, "cells": cells}
+    figures = {
+        "draws": found.draws,
+        "p_value": found.p_value,
+        "compared": found.compared,
+        "smallest_bias": found.smallest,
+        "cells": cells,
+    }
     return Finding("next tokens come as often as they should", found.holds, what, figures)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -28,7 +29,7 @@ class Options:
 
     With --prompt-file and --output it is a job: answers go to disk as they finish, each a line of JSON with its
     prompt's index, and the same command started again goes on where it was stopped. Exit status: 0 all answered, 1 some
-    prompts cannot be, 2 nothing done, 3 stopped before the end.
+    prompts cannot be, 2 refused, 3 stopped before the end, 70 an error that nobody expected.
     """
 
     prompts: Positional[Annotated[tuple[str, ...], arg(metavar="PROMPT ...")]] = ()
@@ -136,10 +137,16 @@ def _hosts(options: Options) -> contextlib.AbstractContextManager[Host]:
 def _answer(options: Options, host: Host, errors: Console) -> int:
     peers = POD if options.scope == "pod" else ALONE
     with peers.together():
+        # Before anything is loaded, which may take long.
+        file = options.prompt_file
+        if options.is_job and file is not None and file.exists() and not file.is_file():
+            raise UserError(f"{file} is no regular file; expected one, for a job reads its prompts again to go on")
+        prompts = [] if options.is_job else in_order.prompts_of(options)
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
         target = load(options.target, mesh=mesh)
         chosen = drafting.make(options.draft, target, mesh)
-    read = requests.reader(
+    reading = functools.partial(
+        requests.reader,
         target,
         config=options.config,
         sampling=options.sampling,
@@ -147,5 +154,5 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         chat=options.chat,
     )
     if options.is_job:
-        return job.answer(options, chosen, read, job.Crew(host, peers, mesh), errors)
-    return in_order.answer(options, chosen, read, errors)
+        return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), errors)
+    return in_order.answer(options, chosen, prompts, reading(), errors)

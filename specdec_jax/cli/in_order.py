@@ -11,35 +11,50 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 
 from ..batch import Answer, Finished, Refused, Request
+from ..state import FinishReason
 from . import UserError, output
 from .drafting import Drafting
 from .engine import generator
 from .progress import bar
-from .prompts import from_arguments, from_file
+from .prompts import Fault, Prompt, distinct, from_arguments, from_file
 from .requests import Reader
 
 if TYPE_CHECKING:
     from .generate import Options
 
 
-def answer(options: Options, chosen: Drafting, read: Reader, errors: Console) -> int:
+def prompts_of(options: Options) -> list[Prompt | Fault]:
+    """The prompts; UserError where there are none, two have one id, or there is no place for the answers."""
+    if options.output is not None:
+        _check_new(Path(options.output))
+    file = options.prompt_file
+    return list(distinct(from_arguments(options.prompts) if file is None else from_file(file)))
+
+
+def _check_new(path: Path) -> None:
+    if path.is_file():
+        raise UserError(f"{path} exists, and answers would take its place; expected a new file, so name another")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UserError(f"cannot write {path}; expected a file in a folder that exists")
+
+
+def answer(options: Options, chosen: Drafting, prompts: Sequence[Prompt | Fault], read: Reader, errors: Console) -> int:
     """Answer the prompts; returns the exit status."""
-    prompts = from_arguments(options.prompts) if options.prompt_file is None else from_file(options.prompt_file)
     asked = [read(index, prompt) for index, prompt in enumerate(prompts)]
     good = [one for one in asked if isinstance(one, Request)]
     refused = [one for one in asked if isinstance(one, Refused)]
     for one in refused:
         errors.print(f"{one.source.where}: {one.why}", markup=False)
-    if good:
-        _answer(options, chosen, good, errors)
-    if refused:
-        errors.print(f"{len(refused)} of {len(prompts)} prompts could not be answered", markup=False)
-    return 0 if not refused else 1 if good else 2
+    broken = _answer(options, chosen, good, errors) if good else 0
+    if refused or broken:
+        errors.print(f"{len(refused) + broken} of {len(prompts)} prompts could not be answered", markup=False)
+    return 0 if not refused and not broken else 1 if good else 2
 
 
-def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors: Console) -> None:
-    tally, tokenizer = output.Tally(), chosen.target.tokenizer
-    with _open(options.output) as file, bar(len(asked), quiet=file.isatty()) as progress:
+def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors: Console) -> int:
+    """Answer them; returns how many answers broke off for broken logits."""
+    tally, tokenizer, broken = output.Tally(), chosen.target.tokenizer, 0
+    with _open(options.output) as file, bar(len(asked)) as progress:
         console = Console(file=file, highlight=False)
         ask = generator(
             chosen,
@@ -59,12 +74,16 @@ def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors
                 yield stretch
 
         for found in _in_order(stretches(), asked):
+            broken += found.finish_reason == FinishReason.NAN
+            if file.isatty():
+                progress.close()  # or the two would write over each other
             if options.format == "jsonl":
                 file.write(output.line(output.record(found, tokenizer, logprobs=options.logprobs)))
                 file.flush()
             else:
                 output.print_answer(found, tokenizer, console)
     errors.print(output.metrics_table({options.draft: tally.metrics()}, title="compiling left out"))
+    return broken
 
 
 def _in_order(stretches: Iterable[Finished], asked: Sequence[Request]) -> Iterator[Answer]:
@@ -85,7 +104,7 @@ def _open(path: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115, for errors of the body are no errors of opening
+        file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, for errors of the body are no errors of opening
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; expected a file in a folder that exists") from error
     with file:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax.sharding import Mesh
@@ -19,8 +20,9 @@ from .drafting import Drafting
 from .drain import draining
 from .engine import generator
 from .progress import bar
-from .prompts import each_of_file, lines_of_file
+from .prompts import distinct
 from .requests import Reader
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from .generate import Options
@@ -46,8 +48,10 @@ class Crew(NamedTuple):
         return self.host if self.peers is ALONE else Host()
 
 
-def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors: Console) -> int:
+def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], crew: Crew, errors: Console) -> int:
     """Answer what is left of this host's share; returns the exit status.
+
+    ``reading`` makes a reader for the time ``now`` at which the job began, however often it was started again since.
 
     Raises:
         JobError: the output is another job's, damaged, or in use, or cannot be written.
@@ -61,19 +65,22 @@ def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors:
 
     with contextlib.ExitStack() as stack:
         with peers.together():
-            total = sum(1 for _ in lines_of_file(prompts))
+            asked = Snapshot(prompts)
+            total = sum(1 for _ in distinct(asked))
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
-            identified = identity(options, chosen, prompts)
-        peers.require_same(digest_of([json.dumps(identified).encode()]))
+            identified = identity(options, chosen, asked)
+        peers.require_same(in_step(options, identified))
         with peers.together():
-            claim(to, identified)
+            begun = claim(to, identified)
             results = Shared(stack.enter_context(open_results(to)), host, peers)
             progress = resume(place(where, *asks))
         peers.union(progress, total)
+        # Hosts may keep manifests of their own.
+        read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
-        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share, quiet=False))
-        left = (pair for pair in asks.share(each_of_file(prompts)) if pair[0] not in progress.done)
+        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share))
+        left = (pair for pair in asks.share(asked) if pair[0] not in progress.done)
         stretches = run_job(
             generator(
                 chosen,
@@ -106,11 +113,17 @@ def answer(options: Options, chosen: Drafting, read: Reader, crew: Crew, errors:
     return 1 if progress.failed else 0
 
 
-def identity(options: Options, chosen: Drafting, prompts: Path) -> dict[str, Any]:
+def in_step(options: Options, identified: Mapping[str, Any]) -> str:
+    """Of all that hosts have to be told alike to run one program: what the answers depend on, and its shapes."""
+    told = {**identified, "batch": options.batch, "tensor": options.tensor}
+    return digest_of([json.dumps(told).encode()])
+
+
+def identity(options: Options, chosen: Drafting, prompts: Snapshot) -> dict[str, Any]:
     """All that the answers depend on, as JSON. Where files lie, batch and hosts do not count."""
     target = chosen.target
     return {
-        "prompts": digest_of(line + b"\n" for _, line in lines_of_file(prompts)),
+        "prompts": prompts.identity,
         "target": {"config": repr(target.config), "params": fingerprint(target.params)},
         "tokenizer": None if target.tokenizer is None else _of_tokenizer(target.tokenizer),
         "drafter": {"name": chosen.name, "params": fingerprint(chosen.params)},

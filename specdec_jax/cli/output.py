@@ -14,7 +14,7 @@ from .. import state
 from ..batch import Answer, Counts, Finished, Refused
 from ..models import Tokenizer
 from ..state import FinishReason
-from .prompts import Fault, Prompt
+from .prompts import Fault, Prompt, label_of
 
 
 def text_of(answer: Answer, tokenizer: Tokenizer | None) -> str:
@@ -89,10 +89,8 @@ def record(found: Answer | Refused, tokenizer: Tokenizer | None, *, logprobs: bo
 
 
 def _label(index: int, prompt: Prompt | Fault) -> dict[str, Any]:
-    if isinstance(prompt, Fault):
-        return {"id": index}
-    category = {} if prompt.category is None else {"category": prompt.category}
-    return {"id": index if prompt.id is None else prompt.id} | category
+    category = {} if isinstance(prompt, Fault) or prompt.category is None else {"category": prompt.category}
+    return {"id": label_of(prompt, index)} | category
 
 
 def line(fields: Mapping[str, Any]) -> str:
@@ -113,7 +111,15 @@ def print_answer(answer: Answer, tokenizer: Tokenizer | None, console: Console, 
     if under:
         console.print(under + "\n", markup=False, style="dim", soft_wrap=True)
     console.print(text_of(answer, tokenizer), markup=False, highlight=False, soft_wrap=True)
+    if answer.finish_reason in _CUT_OFF:
+        console.print(f"[{_CUT_OFF[answer.finish_reason]}]", markup=False, style="bold")
     console.print()
+
+
+_CUT_OFF = {
+    FinishReason.CAPACITY: "cut off: the row is full; --capacity gives more room",
+    FinishReason.NAN: "broken off: the target's logits are no distribution here",
+}
 
 
 def metrics_table(runs: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:

@@ -18,14 +18,18 @@ class Bar:
         """Programs are being built."""
         self._progress.update(self._task, description=f"compiling for prompts of {slots} tokens")
 
+    def close(self) -> None:
+        """Take the bar away; nothing is shown from now on."""
+        self._progress.stop()
+
     def answered(self, done: int) -> None:
         """So many of all prompts are done."""
         self._progress.update(self._task, completed=done, description="answering")
 
 
 @contextlib.contextmanager
-def bar(total: int, *, quiet: bool) -> Iterator[Bar]:
-    """A bar where standard error is a terminal, unless ``quiet``."""
+def bar(total: int) -> Iterator[Bar]:
+    """A bar where standard error is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
@@ -34,6 +38,6 @@ def bar(total: int, *, quiet: bool) -> Iterator[Bar]:
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
-        disable=quiet or not console.is_terminal,
+        disable=not console.is_terminal,
     ) as progress:
         yield Bar(progress, total)

@@ -1,10 +1,11 @@
 """Prompts from the command line, a text file (one a line) or JSON lines."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..sampling import SamplingParams
 from . import UserError
@@ -38,10 +39,16 @@ class Fault:
 
     where: str
     why: str
+    id: str | int | None = None
+    """Its line's own, where that can be read."""
 
 
 class PromptError(ValueError):
     """Why a prompt cannot be answered: what was got, what was expected and what to do."""
+
+    def __init__(self, why: str, id: str | int | None = None):
+        super().__init__(why)
+        self.id = id
 
 
 def from_arguments(texts: Sequence[str]) -> list[Prompt | Fault]:
@@ -50,7 +57,10 @@ def from_arguments(texts: Sequence[str]) -> list[Prompt | Fault]:
 
 
 def from_file(path: Path) -> list[Prompt | Fault]:
-    """Prompts of a file: JSON lines where its name ends in .jsonl, else one prompt a line. Blank lines do not count."""
+    """Prompts of a file: JSON lines where its name ends in .jsonl or .ndjson, else one prompt a line.
+
+    Blank lines do not count.
+    """
     prompts = list(each_of_file(path))
     if not prompts:
         raise UserError(f"{path} holds no prompts; expected one a line")
@@ -59,9 +69,40 @@ def from_file(path: Path) -> list[Prompt | Fault]:
 
 def each_of_file(path: Path) -> Iterator[Prompt | Fault]:
     """The same one after the other, so that a file may be larger than the memory."""
-    read = _json_line if path.suffix.lower() == ".jsonl" else _text_line
-    for number, line in lines_of_file(path):
+    return each_of_lines(path, lines_of_file(path))
+
+
+def each_of_lines(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[Prompt | Fault]:
+    """The prompts of a file's lines, given with their numbers."""
+    read = _json_line if form_of(path) == "jsonl" else _text_line
+    for number, line in lines:
         yield _attempt(read, line, f"{path}:{number}")
+
+
+def form_of(path: Path) -> Literal["jsonl", "text"]:
+    """How the lines of a file are read, by its name."""
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        raise UserError(f"{path} is one JSON document; expected JSON lines (.jsonl), one object a line, or a text file")
+    return "jsonl" if suffix in (".jsonl", ".ndjson") else "text"
+
+
+def label_of(prompt: Prompt | Fault, index: int) -> str | int | None:
+    """The id under which it is answered: its own, else its place; None for a line that is too broken to tell."""
+    return prompt.id if prompt.id is not None or isinstance(prompt, Fault) else index
+
+
+def distinct(prompts: Iterable[Prompt | Fault]) -> Iterator[Prompt | Fault]:
+    """The same; a UserError where two have one id, for their answers could not be told apart."""
+    seen: dict[str | int, str] = {}
+    for index, prompt in enumerate(prompts):
+        label = label_of(prompt, index)
+        if label is not None and seen.setdefault(label, prompt.where) != prompt.where:
+            raise UserError(
+                f"{seen[label]} and {prompt.where} both have the id {_name(label)}; expected each once, where a prompt "
+                "without an id has its place from 0, so change one of them"
+            )
+        yield prompt
 
 
 def lines_of_file(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -83,7 +124,7 @@ def _attempt(read: Callable[[Any, str], Prompt], value: Any, where: str) -> Prom
     try:
         return read(value, where)
     except PromptError as error:
-        return Fault(where, str(error))
+        return Fault(where, str(error), error.id)
 
 
 def _text_line(line: bytes, where: str) -> Prompt:
@@ -99,7 +140,16 @@ def _json_line(line: bytes, where: str) -> Prompt:
         raise PromptError(f"the line is not JSON ({error}); expected one object such as {_EXAMPLE}") from error
     if not isinstance(fields, dict):
         raise PromptError(f"the line is {_name(fields)}; expected one object such as {_EXAMPLE}")
-    return _prompt(fields, where)
+    try:
+        return _prompt(fields, where)
+    except PromptError as error:
+        raise PromptError(str(error), _readable_id(fields)) from error
+
+
+def _readable_id(fields: dict[str, Any]) -> str | int | None:
+    with contextlib.suppress(PromptError):
+        return None if fields.get("id") is None else _label("id", fields["id"])
+    return None
 
 
 _EXAMPLE = '{"prompt": "Once upon a time"}'

@@ -1,6 +1,7 @@
 """From a prompt to what the generator answers: token ids, limits, and the row's own sampling values and seed."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from ..batch import Refused, Request
@@ -18,9 +19,19 @@ Reader = Callable[[int, Prompt | Fault], Request | Refused]
 
 
 def reader(
-    target: Loaded, *, config: GenerateConfig, sampling: SamplingParams, max_new_tokens: int, chat: bool
+    target: Loaded,
+    *,
+    config: GenerateConfig,
+    sampling: SamplingParams,
+    max_new_tokens: int,
+    chat: bool,
+    now: datetime | None = None,
 ) -> Reader:
-    """A reader; the values given here are of prompts that bring none of their own."""
+    """A reader; the values given here are of prompts that bring none of their own.
+
+    ``now`` is the date that chat templates write, by default today's for all prompts.
+    """
+    now = datetime.now() if now is None else now
     # Ids past the tokenizer's are padding of the logits, and a tokenizer may have some past these: no prompts either.
     size, tokenizer = target.model.vocab_size, target.tokenizer
     size = size if tokenizer is None else min(size, tokenizer.vocab_size)
@@ -30,7 +41,7 @@ def reader(
             return Refused(index, prompt.why, prompt)
         limit = max_new_tokens if prompt.max_new_tokens is None else prompt.max_new_tokens
         try:
-            ids = _token_ids(prompt, tokenizer, chat)
+            ids = _token_ids(prompt, tokenizer, chat, now)
             made = Request(index, ids, sampling._replace(**prompt.sampling), limit, prompt.seed, prompt)
             check(made, config, vocab_size=size, max_positions=target.model.max_positions)
         except ValueError as error:
@@ -64,7 +75,7 @@ def only(text: str, target: Loaded, **how: Any) -> Request:
     return asked[0]
 
 
-def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool) -> list[int]:
+def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool, now: datetime) -> list[int]:
     if prompt.token_ids is not None:
         return prompt.token_ids
     if tokenizer is None:
@@ -72,7 +83,7 @@ def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool) -> list[
     messages = prompt.messages
     if messages is None and chat:
         messages = [{"role": "user", "content": prompt.prompt}]
-    text = prompt.prompt if messages is None else tokenizer.apply_chat_template(messages)
+    text = prompt.prompt if messages is None else tokenizer.apply_chat_template(messages, now=now)
     assert text is not None
     lost = tokenizer.lost(text)
     if lost:

@@ -116,8 +116,10 @@ class _Trial:
     def memory(self, state: GenerateState) -> PyTree:
         return state.target_cache if self.drafter.shares_cache else state.drafter_state
 
-    def propose(self, state: GenerateState, limit=None, weights: np.ndarray | None = None) -> tuple[Proposal, PyTree]:
-        """Guesses drawn as the likeliest of q times ``weights`` [K, V], which q alone decides."""
+    def propose(
+        self, state: GenerateState, limit=None, weights: np.ndarray | None = None
+    ) -> tuple[Proposal, PyTree, "_Drawn"]:
+        """Guesses drawn as the likeliest of q times ``weights`` [K, V], which q alone decides; and what was drawn."""
         batch = state.lengths.shape[0]
         limit = np.full(batch, self.K) if limit is None else limit
         return self._propose(
@@ -129,10 +131,27 @@ class _Trial:
         )
 
     def _guess(self, params, memory, context, limit, weights):
-        def draw(index, q):
-            return first_argmax(q * jax.lax.dynamic_slice_in_dim(weights, index, 1))
+        batch = limit.shape[0]
+        # Refs, for draw may be called within loops; no distribution holds NaN, and no token is -1.
+        given = jax.new_ref(jnp.full((batch, self.K, self.V), jnp.nan, jnp.float32))
+        drawn = jax.new_ref(jnp.full((batch, self.K), -1, jnp.int32))
 
-        return self.drafter.propose(params, memory, context, self.K, limit, draw)
+        def draw(index, q):
+            token = first_argmax(q * jax.lax.dynamic_slice_in_dim(weights, index, 1))
+            given[:, index], drawn[:, index] = q.astype(jnp.float32), token
+            return token
+
+        proposal, memory = self.drafter.propose(params, memory, context, self.K, limit, draw)
+        return proposal, memory, _Drawn(jax.freeze(given), jax.freeze(drawn))
+
+
+class _Drawn(NamedTuple):
+    """The last call of ``draw`` for each guess."""
+
+    q: Array
+    """[B, K, V] as it was given; NaN where it was not called."""
+    tokens: Array
+    """[B, K] as it gave them back; -1 where it was not called."""
 
 
 class _Guesses(NamedTuple):
@@ -148,10 +167,29 @@ def _host(proposal: Proposal) -> _Guesses:
     return _Guesses(np.asarray(proposal.tokens), q, np.asarray(proposal.length))
 
 
+def _drawn(made: tuple[Proposal, PyTree, _Drawn]) -> _Guesses:
+    """The proposal on the host, once each guess with a q is known to come from ``draw``, and from that very q."""
+    got = _host(made[0])
+    if got.q is None:
+        return got
+    given, tokens = (np.asarray(part) for part in made[2])
+    proposed = np.arange(got.tokens.shape[1])[None] < got.length[:, None]
+    another = (got.q.view(np.uint32) != given.view(np.uint32)).any(-1) & proposed
+    if another.any():
+        row, place = np.argwhere(another)[0]
+        error = np.abs(got.q[row, place] - given[row, place]).max()
+        seen = "draw was not called for it" if np.isnan(error) else f"it differs by up to {error:.2e}"
+        broken("q is, bit for bit, what draw was given", f"for guess {place} of row {row} {seen}")
+    if (got.tokens != tokens)[proposed].any():
+        broken("a guess is the token that draw gave back", f"{got.tokens[proposed]} is not {tokens[proposed]}")
+    return got
+
+
 def _check_proposal(trial: _Trial, state: GenerateState) -> None:
     K, V = trial.K, trial.V
     limit = np.array([K, max(K - 1, 0), 1, 0])
-    got = _host(trial.propose(state, limit)[0])
+    made = trial.propose(state, limit)
+    got = _host(made[0])
     if got.tokens.shape != (_ROWS, K) or got.length.shape != (_ROWS,):
         broken(
             f"a proposal has tokens [B, K] and length [B], here [{_ROWS}, {K}] and [{_ROWS}]",
@@ -169,22 +207,17 @@ def _check_proposal(trial: _Trial, state: GenerateState) -> None:
     q = got.q[proposed]
     if not ((q >= 0).all() and np.allclose(q.sum(-1), 1, atol=1e-3)):
         broken("q is a distribution: nothing negative, sum 1", f"its sums are {q.sum(-1)} and its least is {q.min()}")
-    drawn = np.asarray(first_argmax(jnp.asarray(got.q * trial.weights[None])))
-    if (drawn != got.tokens)[proposed].any():
-        broken(
-            "q is, bit for bit, what draw was given, and the token what it gave back",
-            f"draw gives {drawn[proposed]} for the q returned, and the guesses are {got.tokens[proposed]}",
-        )
+    _drawn(made)
     _check_blindness(trial, state)
 
 
 def _check_blindness(trial: _Trial, state: GenerateState) -> None:
     """Whether guess i is made may depend on q, and on guesses before it, never on the value drawn for it."""
-    base = _host(trial.propose(state)[0])
+    base = _drawn(trial.propose(state))
     for place in range(trial.K):
         weights = trial.weights.copy()
         weights[place] = 1 / weights[place]
-        other = _host(trial.propose(state, weights=weights)[0])
+        other = _drawn(trial.propose(state, weights=weights))
         before = (other.tokens[:, :place] == base.tokens[:, :place]).all(axis=1)
         if ((other.length > place) != (base.length > place))[before].any():
             broken(
@@ -198,7 +231,7 @@ def _check_against_fresh(trial: _Trial, state: GenerateState, tolerance: float) 
     running = np.asarray(state.finish_reason) == FinishReason.RUNNING
     tokens, lengths = np.asarray(state.tokens)[:, : trial.config.capacity], np.asarray(state.lengths)
     fresh = trial.start(np.where(np.arange(tokens.shape[1]) < lengths[:, None], tokens, 0), lengths)
-    got, wanted = (_host(trial.propose(one)[0]) for one in (state, fresh))
+    got, wanted = (_drawn(trial.propose(one)) for one in (state, fresh))
     contract = "after commit, guesses follow from the committed tokens alone, as for a drafter that starts with them"
     if (got.length != wanted.length)[running].any():
         broken(contract, f"it made {got.length[running]} guesses instead of {wanted.length[running]}")
@@ -214,7 +247,7 @@ def _check_sampling(trial: _Trial, state: GenerateState) -> None:
     """q is the draft distribution after the row's own transforms."""
     cut = SamplingParams(temperature=jnp.asarray([0.0, 1.0, 1.0, 1.0]), top_k=jnp.asarray([0, 1, 2, 0]))
     state = dataclasses.replace(state, sampling=cut.broadcast(_ROWS))
-    got = _host(trial.propose(state)[0])
+    got = _drawn(trial.propose(state))
     if got.q is None:
         return
     for row, (most, values) in enumerate([(1, "temperature 0"), (1, "top_k 1"), (2, "top_k 2")]):
@@ -229,10 +262,10 @@ def _check_sampling(trial: _Trial, state: GenerateState) -> None:
 
 def _check_rows(trial: _Trial, tolerance: float) -> None:
     tokens, lengths = trial.prompts()
-    together = _host(trial.propose(trial.start(tokens, lengths))[0])
+    together = _drawn(trial.propose(trial.start(tokens, lengths)))
     for row in range(_ROWS):
         part = slice(row, row + 1)
-        alone = _host(trial.propose(trial.start(tokens[part], lengths[part]))[0])
+        alone = _drawn(trial.propose(trial.start(tokens[part], lengths[part])))
         contract = "rows do not depend on each other"
         if alone.length[0] != together.length[row]:
             broken(contract, f"row {row} got {together.length[row]} guesses, and {alone.length[0]} alone")

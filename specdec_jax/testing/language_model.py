@@ -10,34 +10,45 @@ from .._typing import Array, PyTree
 from ..lm import LanguageModel
 from .contracts import broken, close, same_form
 
-_LENGTH = 12
+_SLACK = 4
 
 
-def check_language_model(model: LanguageModel, params: PyTree, *, seed: int = 0, tolerance: float = 1e-3) -> None:
+def check_language_model(
+    model: LanguageModel, params: PyTree, *, length: int = 144, seed: int = 0, tolerance: float = 1e-3
+) -> None:
     """Feed random tokens in several ways that must come to the same, and name what does not.
 
-    It takes some twenty passes over up to twelve tokens of two rows.
+    It takes a dozen passes over up to ``length`` tokens of two rows.
 
     Args:
         model, params: what is checked.
+        length: of the rows, as far as ``max_positions`` allows; >= 2. What begins past it is not seen, such as a
+            longer window or ring of slots; and ``max_positions`` is believed, for JAX reads the last entry of a table
+            of positions for whatever lies past it.
         seed: of the tokens.
         tolerance: by which logits may differ between passes of different shapes; raise it for bfloat16.
 
     Raises:
         BrokenContractError: with the contract that is broken, and what was seen.
     """
+    if length < 2:
+        raise ValueError(f"length is {length}; expected >= 2, for something has to be rolled back")
     feed = jax.jit(model.apply)
-    V, T = model.vocab_size, _LENGTH
+    V, T = model.vocab_size, length
     if model.max_positions is not None:
         T = min(T, model.max_positions)
     rng = np.random.default_rng(seed)
     tokens, other = rng.integers(0, V, (2, 2, T), np.int32)
-    empty, start = model.init_cache(2, T + 4), jnp.zeros(2, jnp.int32)
+    empty, start = model.init_cache(2, T + _SLACK), jnp.zeros(2, jnp.int32)
 
-    whole, _, full = feed(params, tokens, empty, start)
+    whole, hidden, full = feed(params, tokens, empty, start)
     if whole.shape != (2, T, V) or not jnp.issubdtype(whole.dtype, jnp.floating):
         broken(f"apply returns logits [B, T, V], here float[2, {T}, {V}]", f"they are {whole.dtype}{list(whole.shape)}")
     same_form("apply returns the cache in the form it was given", empty, full)
+    for path, leaf in jax.tree.leaves_with_path(hidden):
+        if leaf.shape[:2] != (2, T):
+            name = "hidden" + jax.tree_util.keystr(path)
+            broken(f"apply returns hidden [B, T, ...] or None, here [2, {T}, ...]", f"{name} is {list(leaf.shape)}")
     if np.isnan(whole).any() or not np.isfinite(np.max(whole, axis=-1)).all():
         broken("every place has a finite largest logit", "some are NaN, +inf or all -inf")
 

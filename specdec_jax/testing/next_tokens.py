@@ -1,12 +1,10 @@
 """Whether a real model's next tokens come as often as they should, and how small a bias that would have shown."""
 
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from .._typing import PRNGKeyArray, PyTree
 from ..control import constant
@@ -15,11 +13,8 @@ from ..lm import LanguageModel
 from ..sampling import SamplingParams, probabilities
 from ..state import GenerateConfig
 from .checks import SIGNIFICANCE
+from .count_test import count_test
 from .equality import Pair
-from .statistics import chi_square_p_value
-
-POWER = 0.8
-"""Chance to find the smallest bias that is stated."""
 
 
 class Cell(NamedTuple):
@@ -38,10 +33,12 @@ class NextTokens(NamedTuple):
     counts: list[int]
     draws: int
     p_value: float
-    """Of Pearson's chi-square, cells of fewer than five expected draws pooled."""
+    """Of `count_test`, in which true draws fall below `SIGNIFICANCE` just so rarely."""
+    compared: int
+    """Cells of that test, in which rare ones are counted together."""
     smallest: float
     """The smallest bias that would have been found with probability `POWER`, in total variation: so much probability
-    moved from the likeliest cell to all others."""
+    moved from the likeliest of the cells compared to all others. What moves within one of them does not show."""
 
     @property
     def holds(self) -> bool:
@@ -90,8 +87,8 @@ def next_tokens(
         rows.append(np.asarray(out.tokens)[:, :depth])
     cells = likely_cells(pair.target, pair.target_params, prompt, sampling, depth, width)
     counts = count(cells, np.concatenate(rows))
-    chances = [cell.probability for cell in cells]
-    return NextTokens(cells, counts, draws, chi_square_p_value(counts, chances), smallest_bias(chances, draws))
+    test = count_test(np.array([cell.probability for cell in cells]), draws)
+    return NextTokens(cells, counts, draws, test.p_value(np.array(counts)), len(test.expected), test.smallest_bias())
 
 
 def likely_cells(
@@ -108,11 +105,12 @@ def likely_cells(
         p = np.asarray(probabilities(logits[:, -1:].astype(jnp.float32), sampling.broadcast(rows))[:, 0], np.float64)
         longer = {}
         for (beginning, chance), row in zip(beginnings.items(), p / p.sum(-1, keepdims=True), strict=True):
-            top = [int(token) for token in np.argsort(-row, kind="stable")[:width] if row[token] > 0]
+            order = np.argsort(-row, kind="stable")
+            top = [int(token) for token in order[:width] if row[token] > 0]
             longer |= {(*beginning, token): chance * row[token] for token in top}
-            rest = chance * (1 - row[top].sum())
-            if (row > 0).sum() > len(top):
-                cells.append(Cell(beginning, True, max(float(rest), 0.0)))
+            # Of probability 0, too, where nothing else can follow: should it come, it must be counted.
+            if len(order) > len(top):
+                cells.append(Cell(beginning, True, float(chance * row[order[len(top) :]].sum())))
         beginnings = longer
     return [*(Cell(beginning, False, float(chance)) for beginning, chance in beginnings.items()), *cells]
 
@@ -128,18 +126,3 @@ def count(cells: list[Cell], rows: np.ndarray) -> list[int]:
             size += 1
         counts[place[tuple(row[:size]), size < len(row)]] += 1
     return counts
-
-
-def smallest_bias(chances: list[float], draws: int) -> float:
-    """In total variation, if the likeliest cell loses to all others in proportion: found with probability `POWER`.
-
-    The statistic is then noncentral chi-square with noncentrality N d^2 / (p (1 - p)) for a shift of d.
-    """
-    freedom = max(sum(chance * draws >= 5 for chance in chances) + any(c * draws < 5 for c in chances) - 1, 1)
-    limit = stats.chi2.isf(SIGNIFICANCE, freedom)
-    low, high = 0.0, 1e4
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if stats.ncx2.sf(limit, freedom, middle) < POWER else (low, middle)
-    p = max(chances)
-    return math.sqrt(high * p * (1 - p) / draws)

@@ -6,7 +6,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaincc
 
-from .._typing import Array
+from .._typing import Array, Bool, Float
+
+
+def pool(expected: Float[np.ndarray, "C"], least: float = 5.0) -> Bool[np.ndarray, "C"]:
+    """Which cells to count together, so that none that is left expects fewer than ``least``: all that do, and the next
+    smallest for as long as they expect fewer even together. Where even all expect fewer, that is all of them."""
+    order = np.argsort(expected)
+    number = int((expected < least).sum())
+    if number:
+        number = max(number, 1 + int(np.searchsorted(np.cumsum(expected[order]), least)))
+    pooled = np.zeros(expected.shape, bool)
+    pooled[order[:number]] = True
+    return pooled
 
 
 def chi_square_p_value(
@@ -14,7 +26,8 @@ def chi_square_p_value(
 ) -> float:
     """The chance of counts at least this far from their expectation (Pearson's statistic).
 
-    Cells that expect fewer than ``min_expected`` are pooled into one. A count where the probability is zero gives 0.
+    Cells that expect fewer than ``min_expected`` are pooled into one, with the next smallest until it expects as many.
+    A count where the probability is zero gives 0. Where a single cell is left, nothing can be told, and that gives 1.
     """
     observed = np.asarray(counts, np.float64).ravel()
     probabilities = np.asarray(probabilities, np.float64).ravel()
@@ -24,12 +37,13 @@ def chi_square_p_value(
         raise ValueError(f"the probabilities sum to {probabilities.sum()}; expected 1: no outcome may be left out")
     if observed[probabilities == 0].any():
         return 0.0
-    expected = probabilities / probabilities.sum() * observed.sum()
-    rare = expected < min_expected
+    possible = probabilities > 0
+    expected = (probabilities / probabilities.sum() * observed.sum())[possible]
+    observed = observed[possible]
+    rare = pool(expected, min_expected)
     if rare.any():
         observed = np.append(observed[~rare], observed[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
-        observed, expected = observed[expected > 0], expected[expected > 0]
     freedom = len(expected) - 1
     if freedom == 0:
         return 1.0

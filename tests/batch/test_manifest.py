@@ -1,7 +1,14 @@
 """The manifest: one output, one job."""
 
+import errno
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
 import pytest
 
+from specdec_jax.batch import manifest
 from specdec_jax.batch.errors import JobError, WriteError
 from specdec_jax.batch.files import place
 from specdec_jax.batch.manifest import claim
@@ -14,6 +21,19 @@ def test_the_same_job_may_go_on(tmp_path):
         claim(place(str(tmp_path / "new" / "folder"), process, 2), IDENTITY)
 
 
+def test_a_job_began_when_its_first_run_did(tmp_path):
+    first, second = datetime(2024, 7, 26, 10), datetime(2025, 1, 1)
+    assert claim(place(str(tmp_path)), IDENTITY, now=first) == first
+    assert claim(place(str(tmp_path)), IDENTITY, now=second) == first
+
+
+def test_a_manifest_of_an_earlier_format_is_refused(tmp_path):
+    where = place(str(tmp_path))
+    where.manifest.write_text(json.dumps({"format": 1, **IDENTITY}))
+    with pytest.raises(JobError, match="another job: format was 1 and is now 2"):
+        claim(where, IDENTITY)
+
+
 def test_another_job_is_refused_by_what_differs(tmp_path):
     claim(place(str(tmp_path)), IDENTITY)
     other = {"seed": 2, "sampling": {"top_p": 0.5, "top_k": 3}, "draft": None}
@@ -22,7 +42,7 @@ def test_another_job_is_refused_by_what_differs(tmp_path):
     assert "another job: seed was 1 and is now 2; sampling.top_k was 2 and is now 3. Expected" in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"seed"', "\0\0"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"begun": 7}', '{"begun": "noon"}', '{"seed"', "\0\0"])
 def test_a_damaged_manifest_is_no_licence_to_go_on(tmp_path, text):
     where = place(str(tmp_path))
     claim(where, IDENTITY)
@@ -52,3 +72,37 @@ def test_a_manifest_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch)
     with pytest.raises(WriteError, match=r"cannot write .*manifest.json: No space left"):
         claim(place(str(tmp_path)), IDENTITY)
     assert not list(tmp_path.iterdir())
+
+
+def test_of_two_jobs_that_claim_at_once_one_is_refused(tmp_path, monkeypatch):
+    where, create = place(str(tmp_path)), manifest.create_whole
+
+    def after_another(path, text):
+        with monkeypatch.context() as undisturbed:
+            undisturbed.setattr(manifest, "create_whole", create)
+            claim(where, {"seed": 2})
+        create(path, text)
+
+    monkeypatch.setattr(manifest, "create_whole", after_another)
+    with pytest.raises(JobError, match="another job: seed was 2 and is now 1"):
+        claim(where, {"seed": 1})
+    assert list(tmp_path.iterdir()) == [where.manifest]
+
+
+def test_a_manifest_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    where = place(str(tmp_path))
+    claim(where, IDENTITY)
+    claim(where, IDENTITY)
+    assert list(tmp_path.iterdir()) == [where.manifest]
+
+
+def test_the_name_of_a_manifest_is_on_the_disk_as_well(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()) or real(fd))
+    claim(place(str(tmp_path)), IDENTITY)
+    assert synced[1:] == [tmp_path]

@@ -46,6 +46,12 @@ def test_all_have_to_be_told_the_same():
         with_another(same).require_same("abce")
 
 
+def test_the_first_of_what_they_bring():
+    other = np.frombuffer(b"2024-07-26", np.uint8)
+    assert with_another(other).first("2025-01-01") == "2024-07-26"
+    assert with_another(other).first("2023-01-01") == "2023-01-01"
+
+
 def test_what_any_has_found_is_done():
     progress = Progress()
     for record in ({"index": 0}, {"index": 9, "error": "too long"}):

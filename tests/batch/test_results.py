@@ -5,11 +5,13 @@ import errno
 import importlib
 import os
 import resource
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from specdec_jax.batch import results as results_module
 from specdec_jax.batch.errors import JobError, WriteError
 from specdec_jax.batch.files import Place, place
 from specdec_jax.batch.job import resume
@@ -80,6 +82,40 @@ def test_a_file_of_one_torn_line_is_emptied(here):
     assert indices(here) == [2]
 
 
+def test_whoever_resumes_mends_what_a_run_with_other_processes_left(tmp_path):
+    first, second = place(str(tmp_path), 0, 2), place(str(tmp_path), 1, 2)
+    write(first, 0)
+    write(second, 1)
+    whole = second.results.read_bytes()
+    second.results.write_bytes(whole + b'{"index": 3, "te')
+    write(place(str(tmp_path)), 3)
+    assert second.results.read_bytes() == whole
+
+
+def test_hosts_that_start_at_once_do_not_take_each_other_for_an_earlier_run(tmp_path, monkeypatch):
+    write(place(str(tmp_path)), 5)
+    cut, looked = results_module.cut_torn_line, []
+
+    def meanwhile(fd):
+        if not looked:
+            looked.append(fd)
+            write(place(str(tmp_path), 1, 2), 1)  # the other host, while this one looks at the earlier run's file
+        cut(fd)
+
+    monkeypatch.setattr(results_module, "cut_torn_line", meanwhile)
+    write(place(str(tmp_path), 0, 2), 0)
+    assert looked
+    assert sorted(indices(place(str(tmp_path)))) == [0, 1, 5]
+
+
+def test_the_name_of_a_new_file_is_on_the_disk_as_well(here, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()) or real(fd))
+    write(here, 0)
+    assert [*map(str, synced)] == [str(here.folder), str(here.results)]
+
+
 def test_append_returns_when_it_is_on_the_disk(here, monkeypatch):
     synced = []
     real = os.fsync
@@ -120,6 +156,17 @@ def test_a_full_disk_leaves_whole_lines_and_the_job_goes_on(here):
         assert here.results.read_bytes() == before
     write(here, 2)
     assert indices(here) == [0, 1, 2]
+
+
+def test_a_disk_that_became_read_only_is_no_reason_to_start_again(here, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with open_results(here) as results:
+        monkeypatch.setattr(os, "write", refused)
+        with pytest.raises(JobError, match="Read-only file system; expected an output that can be written") as error:
+            results.append(records(0))
+    assert not isinstance(error.value, WriteError)
 
 
 def test_writes_may_be_short(here, monkeypatch):

@@ -51,6 +51,7 @@ def test_each_prompt_is_in_a_batch_and_the_first_fill_the_last():
     assert in_batches([[1], [2]], 5) == [[[1], [2], [1], [2], [1]]]
 
 
+@pytest.mark.heavy
 def test_speculative_contestants_agree_and_every_prompt_has_one_shape():
     model, traces = count_traces(markov_model(V))
     seen = []

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from specdec_jax import GenerateConfig, SamplingParams
-from specdec_jax.cli import COMMANDS, main
+from specdec_jax.cli import COMMANDS, explain, main
 from specdec_jax.cli.generate import Options
 from specdec_jax.cli.options import parse
 
@@ -26,6 +26,17 @@ def test_no_command_is_an_error_that_shows_the_usage(capsys):
 def test_an_unknown_command(capsys):
     assert main(["decode"]) == 2
     assert "no command 'decode'; expected one of generate" in capsys.readouterr().err
+
+
+def test_an_error_that_nobody_expected_is_not_work_done_in_part(monkeypatch, capsys):
+    def out_of_memory(args):
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(explain, "main", out_of_memory)
+    assert main(["explain"]) == 70
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert "RuntimeError: RESOURCE_EXHAUSTED: out of memory" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

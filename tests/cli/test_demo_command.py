@@ -18,6 +18,7 @@ def test_it_compares_and_says_that_the_text_is_the_same(tiny, write_lines, capsy
         assert metric in out
 
 
+@pytest.mark.heavy
 def test_it_fails_where_a_drafter_changes_an_answer(tiny, write_lines, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_same", lambda pairs: 0)
     path = write_lines({"prompt": "a"})

@@ -67,6 +67,7 @@ def test_a_fault_is_told_before_anything_is_made(tiny, tmp_path, write_lines, ca
     assert not (tmp_path / "a" / "drafter").exists()
 
 
+@pytest.mark.heavy
 def test_another_run_in_the_same_directory(tiny, tmp_path, learned, capsys):
     made = ["distill", str(tmp_path / "mine"), "--target", str(tiny), "--text.file", str(learned), *SMALL]
     assert main(made) == 0

@@ -23,7 +23,6 @@ FIGURES = {
 }
 
 
-@pytest.mark.heavy
 def test_two_distributions(tmp_path, capsys):
     page, folder = tmp_path / "page.html", tmp_path / "figures"
     line = [*NUMBERS, "--words", "cat,dog,<b>", "--output", str(page), "--figures", str(folder), "--draft-length", "2"]
@@ -37,6 +36,7 @@ def test_two_distributions(tmp_path, capsys):
     assert f"{page}: 10 figures" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 def test_two_models_after_a_prompt(tiny, other, tmp_path):
     page = tmp_path / "page.html"
     models = ["--target", str(tiny), "--draft", str(other("drafts", seed=4)), "--rounds", "4"]

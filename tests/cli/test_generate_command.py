@@ -1,6 +1,7 @@
 """``specdec generate`` on a tiny model: what comes out, and what is said of what cannot be answered."""
 
 import json
+import os
 
 import pytest
 
@@ -48,7 +49,6 @@ def test_readable_output_and_the_metrics_on_standard_error(tiny, capsys):
     assert "\x1b" not in out + err  # no terminal, so no colours and no progress bar
 
 
-@pytest.mark.heavy
 def test_greedy_text_is_the_same_with_any_drafter(run, tiny):
     lines = [run("a b c", "d e", "--temperature", 0, "--draft", draft)[1] for draft in ("none", "ngram", tiny)]
     assert lines[0][0]["stats"]["acceptance_rate"] is None
@@ -57,6 +57,7 @@ def test_greedy_text_is_the_same_with_any_drafter(run, tiny):
     assert tokens[0] == tokens[1] == tokens[2]
 
 
+@pytest.mark.heavy
 def test_coupled_text_depends_on_the_seed_and_not_on_the_drafter(run):
     coupled = ["a b c", "a b c", "--rule", "coupled"]
     plain, drafted, reseeded = (
@@ -108,11 +109,13 @@ def test_the_text_leaves_the_end_token_out(run, write_lines):
         assert "<end>" not in line["text"]
 
 
-def test_a_full_row_says_so(run):
-    _, (line,), _ = run("a b c", "--temperature", 0, "--max-new-tokens", 1000)
-    if line["finish_reason"] != "end_token":
-        assert line["finish_reason"] == "capacity"
-        assert len(line["token_ids"]) == 37
+def test_a_full_row_says_so(run, tiny, capsys):
+    args = ("a b c", "--temperature", 0, "--max-new-tokens", 1000)
+    _, (line,), _ = run(*args)
+    assert line["finish_reason"] == "capacity"
+    assert len(line["token_ids"]) == 37
+    assert main(["generate", "--target", str(tiny), *SMALL, *map(str, args)]) == 0
+    assert "[cut off: the row is full; --capacity gives more room]" in capsys.readouterr().out
 
 
 def test_output_goes_to_a_file(run, tmp_path):
@@ -120,6 +123,31 @@ def test_output_goes_to_a_file(run, tmp_path):
     status, lines, _ = run("a", "--output", path)
     assert (status, lines) == (0, [])
     assert json.loads(path.read_text())["id"] == 0
+
+
+def test_no_file_is_written_over(run, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("a\n")
+    status, lines, err = run("--prompt-file", path, "--output", path, "--format", "text")
+    assert (status, lines) == (2, [])
+    assert f"{path} exists, and answers would take its place; expected a new file, so name another" in err
+    assert path.read_text() == "a\n"
+
+
+def test_json_lines_by_their_names(run, tmp_path, write_lines):
+    path = write_lines({"prompt": "a b"})
+    named = path.rename(path.with_suffix(".NDJSON"))
+    assert run("--prompt-file", named, "--temperature", 0)[1][0]["text"]
+    status, _, err = run("--prompt-file", named.rename(path.with_suffix(".json")))
+    assert status == 2
+    assert "is one JSON document; expected JSON lines (.jsonl)" in err
+
+
+def test_a_job_wants_prompts_that_can_be_read_again(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    status, _, err = run("--prompt-file", tmp_path / "pipe.jsonl", "--output", tmp_path / "answers")
+    assert status == 2
+    assert "pipe.jsonl is no regular file; expected one" in err
 
 
 def test_bad_lines_are_reported_and_the_others_answered(run, write_lines):
@@ -164,7 +192,10 @@ def test_the_greedy_rule_refuses_a_line_with_a_temperature(run, write_lines):
         (["--prompt-file", "none.jsonl"], "cannot read the prompts in none.jsonl: No such file"),
         (["a", "--target", "none"], "none does not exist and is none of the known names"),
         (["a", "--draft", "none.gguf"], "none.gguf does not exist"),
-        (["a", "--output", "no/such/folder.jsonl"], "cannot write no/such/folder.jsonl: No such file"),
+        (
+            ["a", "--output", "no/such/folder.jsonl"],
+            "cannot write no/such/folder.jsonl; expected a file in a folder that exists",
+        ),
     ],
 )
 def test_missing_files(run, args, message):

@@ -1,5 +1,7 @@
 """``specdec generate`` with a prompt file and an output: nothing lost, nothing twice, nothing mixed."""
 
+import dataclasses
+import errno
 import json
 import os
 import signal
@@ -9,7 +11,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from specdec_jax.batch import BatchGenerator
-from specdec_jax.cli import main
+from specdec_jax.cli import job, main
+from specdec_jax.cli.generate import Options
+from specdec_jax.cli.options import parse
+from specdec_jax.models.chat import ChatTemplate
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -105,6 +110,19 @@ def test_prompts_that_cannot_be_answered_have_lines_too(run, out, write_lines):
     assert found[3]["token_ids"]
 
 
+def test_ids_are_neither_lost_nor_doubled(run, out, write_lines):
+    lines = [{"prompt": "a", "id": 1}, {"promt": "a", "id": 2}, {"prompt": "b", "id": 3, "seed": -1}, "no JSON"]
+    assert run(prompt_file=write_lines(*lines))[0] == 1
+    assert {index: line["id"] for index, line in answers(out).items()} == {0: 1, 1: 2, 2: 3, 3: None}
+
+
+def test_two_prompts_of_one_id_are_refused_before_anything_is_answered(run, out, write_lines):
+    status, err = run(prompt_file=write_lines({"prompt": "a", "id": 1}, {"prompt": "b", "id": 1}))
+    assert status == 2
+    assert "both have the id 1; expected each once" in err
+    assert not out.parent.exists()
+
+
 def test_a_model_that_breaks_leaves_a_line_that_says_so(run, out, other):
     broken = other("broken")
     weights = load_file(broken / "model.safetensors")
@@ -136,7 +154,55 @@ def test_other_prompts_and_weights_are_refused(run, prompts, other):
     assert run()[0] == 0
     assert "target.params was" in run("--target", other("reweighed", seed=1))[1]
     prompts.write_text(prompts.read_text().replace("no 7", "no 8"))
-    assert "another job: prompts was" in run()[1]
+    assert "another job: prompts.digest was" in run()[1]
+
+
+def test_prompts_that_are_resumed_have_the_date_of_the_first_run(run, out, monkeypatch):
+    asked, render = [], ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda *args, **how: asked.append(how["now"]) or render(*args, **how))
+    assert run("--chat")[0] == 0
+    assert len({*asked}) == 1
+    manifest = out.with_name("answers.manifest.json")
+    manifest.write_text(manifest.read_text().replace(asked[0].isoformat(), "2024-07-26T10:00:00"))
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:5]))
+    asked.clear()
+    assert run("--chat")[0] == 0
+    assert [when.isoformat() for when in asked] == ["2024-07-26T10:00:00"] * (len(TEXTS) - 5)
+
+
+@pytest.mark.parametrize("change", [{"batch": 4}, {"tensor": 2}, {}])
+def test_hosts_that_run_one_program_are_told_one_shape(prompts, tmp_path, change):
+    line = ["--prompt-file", str(prompts), "--output", str(tmp_path), "--batch", "8", "--tensor", "1"]
+    options = parse(Options, "generate", line)
+    other = dataclasses.replace(options, **change)
+    assert (job.in_step(options, {"seed": 1}) == job.in_step(other, {"seed": 1})) == (not change)
+    assert job.in_step(options, {"seed": 1}) != job.in_step(options, {"seed": 2})
+
+
+def test_prompts_that_are_read_otherwise_are_others(run, prompts):
+    assert run()[0] == 0
+    as_text = prompts.with_suffix(".txt")
+    as_text.write_bytes(prompts.read_bytes())
+    assert "another job: prompts.form was 'jsonl' and is now 'text'. Expected" in run(prompt_file=as_text)[1]
+
+
+def test_prompts_that_change_while_it_runs_are_not_answered(run, out, prompts, undisturbed, monkeypatch):
+    before, claim = prompts.read_text(), job.claim
+
+    def and_change(*args):
+        prompts.write_text(before.replace('"n"', '"a a a"'))
+        return claim(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "claim", and_change)
+        status, err = run()
+    assert status == 2
+    assert 7 not in answers(out)
+    assert "line 8 of" in err
+    assert "is not what it was when this run began; expected a file that stays as it is" in err
+    prompts.write_text(before)
+    assert run()[0] == 0
+    assert answers(out) == undisturbed
 
 
 def test_the_batch_may_change_between_runs(run, out, undisturbed):
@@ -215,6 +281,17 @@ def test_an_output_that_cannot_be_written(run, tmp_path):
     status, err = run(output="file/out")
     assert status == 2
     assert "cannot make the folder" in err
+
+
+@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES])
+def test_an_output_that_may_not_be_written_does_not_ask_for_the_same_again(run, monkeypatch, reason):
+    def refused(*_):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "fsync", refused)
+    status, err = run()
+    assert status == 2
+    assert f"answers.manifest.json: {os.strerror(reason)}; expected an output that can be written, so allow it" in err
 
 
 def test_a_file_without_prompts(run, write_lines):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from specdec_jax.cli import UserError
-from specdec_jax.cli.prompts import SHIPPED, Fault, Prompt, from_arguments, from_file
+from specdec_jax.cli.prompts import SHIPPED, Fault, Prompt, distinct, from_arguments, from_file, label_of
 from specdec_jax.sampling import SamplingParams
 
 
@@ -120,3 +120,41 @@ def test_the_shipped_prompts_are_sound():
     prompts = from_file(SHIPPED)
     assert len(prompts) >= 6
     assert all(isinstance(prompt, Prompt) and prompt.messages and prompt.category for prompt in prompts)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ({"id": 7, "promt": "a"}, 7),
+        ({"id": "x", "prompt": "a", "seed": -1}, "x"),
+        ({"id": [1], "prompt": "a"}, None),
+        ({"promt": "a"}, None),
+        ('{"id": 7, "prompt": "cut', None),
+    ],
+)
+def test_a_fault_keeps_the_id_that_can_be_read(write_lines, line, found):
+    (fault,) = from_file(write_lines(line))
+    assert isinstance(fault, Fault)
+    assert label_of(fault, 5) == fault.id == found
+
+
+def test_a_prompt_without_an_id_has_its_place():
+    assert [label_of(prompt, place) for place, prompt in enumerate(from_arguments(["a", "b"]))] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [{"prompt": "a", "id": "x"}, {"prompt": "b"}, {"prompt": "c", "id": "x"}],
+        [{"prompt": "a", "id": "x"}, {"prompt": "b"}, {"promt": "c", "id": "x"}],
+        [{"prompt": "a", "id": 2}, {"prompt": "b"}, {"prompt": "c"}],
+    ],
+)
+def test_one_id_twice_is_refused(write_lines, lines):
+    with pytest.raises(UserError, match=r"jsonl:1 and .*jsonl:3 both have the id (\"x\"|2); expected each once"):
+        list(distinct(from_file(write_lines(*lines))))
+
+
+def test_ids_that_only_look_alike_and_broken_lines_are_no_twins(write_lines):
+    prompts = from_file(write_lines({"prompt": "a", "id": 1}, {"prompt": "a", "id": "1"}, "no JSON", "no JSON"))
+    assert list(distinct(prompts)) == prompts

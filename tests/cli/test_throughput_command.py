@@ -9,6 +9,7 @@ from specdec_jax.cli import main
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
 
+@pytest.mark.heavy
 def test_tables_and_one_line_of_json(tiny, write_lines, capsys):
     prompts = write_lines({"prompt": "a b c"}, {"prompt": "d e"})
     small = ["--capacity", "40", "--count", "7", "--mean", "6", "--versus", "3", "--batches", "3", "--draft", "none"]

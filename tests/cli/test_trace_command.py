@@ -51,6 +51,7 @@ def test_the_controller_decides_how_many_guesses_there_are(controller, tiny, oth
     assert (plain == rounds) == (controller == "adaptive")
 
 
+@pytest.mark.heavy
 def test_a_terminal_shows_the_text_as_it_grows(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trace, "Console", lambda **options: Console(force_terminal=True, width=80, **options))
     line = ["a", "--target", str(tiny), "--max-new-tokens", "4", "--output", str(tmp_path / "page.html")]

@@ -20,6 +20,7 @@ from toys import (
     ROWS,
     TARGET,
     WEAK,
+    WIDTHS,
     V,
     config,
     guesser,
@@ -64,7 +65,8 @@ def test_other_values_compile_nothing():
 
     def call(prompts: ArrayLike = PROMPTS, lengths=PROMPT_LENGTHS, params=PARAMS, draft_params=WEAK, **options):
         options = {"key": KEYS, "sampling": MIXED, "max_new_tokens": 9, "eos_tokens": (3,)} | options
-        return generate(target, params, drafter, draft_params, prompts, lengths, config=config("block"), **options)
+        several = config("block", verify_widths=WIDTHS)
+        return generate(target, params, drafter, draft_params, prompts, lengths, config=several, **options)
 
     call()
     first = traces.copy()

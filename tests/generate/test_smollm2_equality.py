@@ -151,6 +151,27 @@ def test_greedy_text_with_itself_and_with_a_weaker_self_as_draft(stacked, greedy
     assert (accepted.sum(axis=1) < drafted.sum(axis=1)).all()
 
 
+@pytest.mark.parametrize("K", LENGTHS.tolist())
+def test_greedy_text_of_programs_as_people_run_them(K, inputs, alone):
+    """A program of its own for each draft length, its layers as they are by default, with the default verify widths and
+    all of the compiler's optimisation: whatever widens a product differently would show here."""
+    loaded = models.load("smollm2-135m", dtype=jnp.float32)
+    out = generate(
+        loaded.model,
+        loaded.params,
+        ngram(),
+        None,
+        *inputs,
+        key=jax.random.key(0),
+        sampling=SamplingParams(temperature=0.0),
+        config=GenerateConfig(64, K, "greedy", prefill_chunk=16),
+        max_new_tokens=NEW,
+        controller=constant(),
+    )
+    np.testing.assert_array_equal(out.tokens, alone[0])
+    assert int(out.stats.accepted.sum()) > 0
+
+
 def test_coupled_text_belongs_to_target_and_key(coupled, alone):
     np.testing.assert_array_equal(coupled(ngram(), None, 0.8, K=2).tokens, alone[1])
 

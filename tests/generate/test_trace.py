@@ -6,7 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import CONSTANT, KEYS, MIXED, NONE, PARAMS, PROMPT_LENGTHS, PROMPTS, TARGET, K, V, config, guesser, run
+from toys import (
+    CONSTANT,
+    KEYS,
+    MIXED,
+    NONE,
+    PARAMS,
+    PROMPT_LENGTHS,
+    PROMPTS,
+    TARGET,
+    WIDTHS,
+    V,
+    config,
+    guesser,
+    run,
+)
 
 from specdec_jax import SamplingParams, draft_model, init, step
 from specdec_jax.control import Costs, adaptive
@@ -21,8 +35,13 @@ LIMIT = 12
 REFERENCES = {"token": reference.token_rule, "block": reference.block_rule}
 
 
-def recorded(rule, guesser, sampling=MIXED, **more):
-    arguments = {"key": KEYS, "sampling": sampling, "config": config(rule), "max_new_tokens": LIMIT}
+def recorded(rule, guesser, sampling=MIXED, widths=(), **more):
+    arguments = {
+        "key": KEYS,
+        "sampling": sampling,
+        "config": config(rule, verify_widths=widths),
+        "max_new_tokens": LIMIT,
+    }
     arguments |= {"controller": CONSTANT} | more
     return record(TARGET, PARAMS, guesser.drafter, guesser.weak, PROMPTS, PROMPT_LENGTHS, **arguments)
 
@@ -44,11 +63,10 @@ def test_the_rounds_of_a_batch_hold_what_generate_gives(rule, name):
 
 
 def test_the_draft_length_is_chosen_as_generate_chooses_it():
-    widths = (1, K + 1)
-    costs = Costs(0.3, [1.0, 1.8]).checked(widths)  # at which it first does without guesses, then tries one
+    costs = Costs(0.3, [1.0, 1.8]).checked(WIDTHS)  # at which it first does without guesses, then tries one
     choice = {"controller": adaptive(), "costs": costs}
-    moments = list(recorded("block", guesser("draft_model"), config=config("block", verify_widths=widths), **choice))
-    wanted = run("block", guesser("draft_model"), limit=LIMIT, verify_widths=widths, **choice)
+    moments = list(recorded("block", guesser("draft_model"), widths=WIDTHS, **choice))
+    wanted = run("block", guesser("draft_model"), limit=LIMIT, verify_widths=WIDTHS, **choice)
     for row, tokens in enumerate(wanted.rows):
         records = filter(None, (moment.rows[row] for moment in moments))
         assert list(itertools.chain.from_iterable(one.tokens for one in records)) == tokens

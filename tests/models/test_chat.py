@@ -1,5 +1,7 @@
 """Chat templates run as transformers runs them, in a sandbox, and fail with a reason."""
 
+from datetime import datetime
+
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -37,6 +39,11 @@ def test_as_in_transformers(source, add_generation_prompt):
         [MESSAGES], chat_template=source, add_generation_prompt=add_generation_prompt, bos_token="<s>"
     )
     assert got == want[0]
+
+
+def test_the_date_may_be_given():
+    template = ChatTemplate("{{ strftime_now('%d %b %Y') }}")
+    assert template.render(MESSAGES, now=datetime(2024, 7, 26)) == "26 Jul 2024"
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,14 @@ def test_llama3_rope_factors(tmp_path, oracle, oracle_logits, full_pass, random_
     np.testing.assert_allclose(
         full_pass(loaded.model, loaded.params, random_tokens), oracle_logits(network, random_tokens), atol=1e-4
     )
+
+
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear"])
+def test_a_factor_without_a_kind_is_linear(key, tmp_path, oracle, oracle_logits, full_pass, random_tokens):
+    """As llama.cpp takes it, under its present and its former key."""
+    network = oracle(rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0})
+    write_gguf(tmp_path / "model.gguf", network, metadata={f"llama.{key}": 4.0})
+    loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32)
+    np.testing.assert_allclose(
+        full_pass(loaded.model, loaded.params, random_tokens), oracle_logits(network, random_tokens), atol=1e-4
+    )

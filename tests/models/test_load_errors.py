@@ -204,6 +204,10 @@ def test_unsupported_gguf_architecture(oracle, tmp_path):
     [
         ({"llama.expert_count": 8}, "a mixture of 8 experts, which is not supported"),
         ({"llama.rope.scaling.type": "yarn"}, "the rope scaling 'yarn', which is not supported"),
+        (
+            {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 2.0},
+            "the rope scaling 'yarn', which is not",
+        ),
         ({"split.count": 3}, "one of 3 parts; expected one whole file, so join them with llama-gguf-split --merge"),
         (
             {"tokenizer.ggml.model": "bert"},

@@ -91,7 +91,6 @@ def test_a_character_comes_with_its_last_byte(kind, made):
     assert [piece for piece in pieces if piece][-3:] == ["\U00012345"] * 3
 
 
-@pytest.mark.heavy
 def test_stray_bytes_cost_no_other_character(made):
     """sentencepiece does so too; the tokenizers library alone would spoil the character before them."""
     tokenizer = made["llama"]

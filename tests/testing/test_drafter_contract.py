@@ -7,7 +7,9 @@ import pytest
 
 from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_exit, feature_head, ngram
 from specdec_jax.drafters import likeliest_below
+from specdec_jax.sampling import probabilities
 from specdec_jax.testing import BrokenContractError, check_drafter, history_head, history_model, random_logits
+from specdec_jax.verify import Proposal
 
 V = 8
 TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
@@ -42,6 +44,32 @@ def proposing(change) -> Drafter:
         return change(proposal, limit, context), state
 
     return DRAFT._replace(propose=propose)
+
+
+def says(change) -> Drafter:
+    """The draft model, which draws from q and says ``change(q, sampling)``, made to sum to 1."""
+
+    def another(proposal, limit, context):
+        q = change(proposal.q, context.sampling)
+        return proposal._replace(q=q / q.sum(-1, keepdims=True))
+
+    return proposing(another)
+
+
+NEARLY_TRUE = {
+    "sharper": says(lambda q, sampling: q**2),
+    "flatter": says(lambda q, sampling: jnp.where(q > 0, q**0.9, 0)),
+    "in bfloat16": says(lambda q, sampling: q.astype(jnp.bfloat16).astype(jnp.float32)),
+    "one bit of one number": proposing(lambda p, limit, c: p._replace(q=p.q.at[1, 1, 0].multiply(1 + 2**-23))),
+    "only where top-k cuts": says(lambda q, sampling: jnp.where((sampling.top_k == 2)[:, None, None], q**0.9, q)),
+}
+
+
+@pytest.mark.parametrize("how", NEARLY_TRUE)
+def test_a_q_that_is_nearly_the_one_drawn_from(how):
+    """The tokens are those of draw, and its argmax for the q that is said may be the same: only q itself tells."""
+    with pytest.raises(BrokenContractError, match=r"q is, bit for bit, what draw was given.*it differs by up to"):
+        check_drafter(NEARLY_TRUE[how], WEAK, TARGET, PARAMS)
 
 
 def hides_a_guess_by_its_value(proposal, limit, context):
@@ -101,5 +129,28 @@ def test_a_drafter_with_noise_of_its_own():
         own = jax.random.randint(jax.random.key(0), proposal.tokens.shape, 0, V, jnp.int32)
         return proposal._replace(tokens=own), state
 
-    with pytest.raises(BrokenContractError, match="the token what it gave back"):
+    with pytest.raises(BrokenContractError, match="a guess is the token that draw gave back"):
         check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
+
+
+def test_a_drafter_that_never_draws():
+    def propose(params, state, context, K, limit, draw):
+        return DRAFT.propose(params, state, context, K, limit, lambda index, q: q.argmax(-1).astype(jnp.int32))
+
+    with pytest.raises(BrokenContractError, match="draw was not called for it"):
+        check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
+
+
+def test_a_drafter_that_spoils_the_cache_it_shares():
+    """Its guesses are in order, for they do not come from there: only the output tells."""
+
+    def propose(params, cache, context, K, limit, draw):
+        flat = jnp.zeros((limit.shape[0], 1, V), jnp.float32)
+        q = probabilities(flat, context.sampling)[:, 0]
+        tokens = [draw(index, q) for index in range(K)]
+        spoilt = cache.at[:, 0].set((cache[:, 0] + 1) % V)
+        return Proposal(jnp.stack(tokens, 1), jnp.stack([q] * K, 1), limit), spoilt
+
+    drafter = Drafter(lambda *_: (), propose, lambda params, state, *_: state, shares_cache=True)
+    with pytest.raises(BrokenContractError, match="under the coupled rule the output is that of plain decoding"):
+        check_drafter(drafter, None, TARGET, PARAMS)

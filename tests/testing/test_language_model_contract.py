@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax import models
+from specdec_jax import LanguageModel, models
 from specdec_jax.testing import (
     BrokenContractError,
     check_language_model,
@@ -71,13 +71,18 @@ def forgets(apply, params, tokens, cache, lengths):
 
 
 BROKEN = {
-    r"logits \[B, T, V\].* but they are float32\[2, 12, 7\]": lambda apply, *args: (
+    r"logits \[B, T, V\].* but they are float32\[2, 144, 7\]": lambda apply, *args: (
         apply(*args)[0][..., :-1],
         *apply(*args)[1:],
     ),
     "the cache in the form it was given, but it was int32": lambda apply, *args: (
         *apply(*args)[:2],
         apply(*args)[2].astype(jnp.float32),
+    ),
+    r"hidden \[B, T, ...\] or None, here \[2, 144, ...\], but hidden\['last'\] is \[7\]": lambda apply, *args: (
+        apply(*args)[0],
+        {"last": jnp.zeros(7)},
+        apply(*args)[2],
     ),
     "a finite largest logit, but some are NaN": lambda apply, *args: (apply(*args)[0] * jnp.nan, *apply(*args)[1:]),
     "depend on no later token": sees_ahead,
@@ -105,3 +110,39 @@ def test_a_model_that_changes_between_calls():
 
     with pytest.raises(BrokenContractError, match="a pure function: the same arguments give the same logits"):
         check_language_model(MODEL._replace(apply=apply), PARAMS)
+
+
+def ring(slots: int) -> LanguageModel:
+    """Sums up the last ``slots`` tokens out of as many slots: right for plain decoding, and cannot be rolled back."""
+
+    def apply(params, tokens, cache, lengths):
+        def one(cache, inputs):
+            token, place = inputs
+            cache = cache.at[jnp.arange(len(token)), place % slots].set(token)
+            age = (place[:, None] - jnp.arange(slots)[None]) % slots
+            weights = jnp.where(age <= place[:, None], 1 + age, 0)
+            return cache, params[(cache * weights).sum(1) % len(params)]
+
+        places = lengths[:, None] + jnp.arange(tokens.shape[1])[None]
+        cache, logits = jax.lax.scan(one, cache, (tokens.T, places.T))
+        return logits.swapaxes(0, 1), None, cache
+
+    return LanguageModel(lambda batch, capacity: jnp.zeros((batch, slots), jnp.int32), apply, V)
+
+
+@pytest.mark.parametrize("slots", [8, 16, 64, 128])
+def test_a_ring_that_cannot_be_rolled_back(slots):
+    with pytest.raises(BrokenContractError, match="rolled back leaves no trace"):
+        check_language_model(ring(slots), PARAMS)
+
+
+@pytest.mark.heavy
+def test_a_ring_longer_than_what_is_fed_takes_a_longer_length():
+    check_language_model(ring(64), PARAMS, length=24)
+    with pytest.raises(BrokenContractError, match="rolled back leaves no trace"):
+        check_language_model(ring(256), PARAMS, length=288)
+
+
+def test_a_length_that_rolls_nothing_back():
+    with pytest.raises(ValueError, match="length is 1; expected >= 2"):
+        check_language_model(MODEL, PARAMS, length=1)

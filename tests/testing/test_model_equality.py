@@ -46,7 +46,7 @@ def compare(rule, got, wanted, pair=PLAIN):
     )
 
 
-@pytest.mark.parametrize("rule", ["greedy", "coupled"])
+@pytest.mark.parametrize("rule", ["greedy", pytest.param("coupled", marks=pytest.mark.heavy)])
 def test_equal_rows(rule):
     wanted = rows(PLAIN, rule, 3)
     for batch in (3, 2):

@@ -81,7 +81,6 @@ def test_a_head_is_trained_and_drafts(head, tiny_target):
     assert drafted.stats.accepted.sum() > 0
 
 
-@pytest.mark.heavy
 def test_started_again_it_goes_on(head, tiny_target):
     """Nothing is written or trained twice, and the drafter's files are the same."""
     folder, made, _ = head
@@ -92,6 +91,7 @@ def test_started_again_it_goes_on(head, tiny_target):
     assert {path.name: path.read_bytes() for path in made.directory.iterdir()} == before
 
 
+@pytest.mark.heavy
 def test_a_head_that_goes_on_from_another(head, tiny_target, tmp_path):
     """It begins as good as the other ended, on the same text."""
     _, made, _ = head
@@ -166,7 +166,6 @@ def test_transformers_takes_a_draft_model_as_its_assistant(small, tiny_target, t
     assert len(passes) < alone
 
 
-@pytest.mark.heavy
 def test_a_draft_model_is_trained_and_drafts(small, tiny_target):
     made = small
     measured = [line["held_out"] for line in made.log if "held_out" in line]
@@ -179,6 +178,7 @@ def test_a_draft_model_is_trained_and_drafts(small, tiny_target):
     assert drafted.stats.accepted.sum() > 0
 
 
+@pytest.mark.heavy
 def test_a_draft_model_with_a_vocabulary_of_its_own(tiny_target, tmp_path):
     """It guesses these tokens alone, as any model does when its other logits are -inf, and the text is the target's."""
     made = distil(
@@ -241,13 +241,13 @@ def test_fresh_texts(writer, tiny_target, tmp_path):
         assert (again.directory / name).read_bytes() == (whole.directory / name).read_bytes()
 
 
-@pytest.mark.heavy
 def test_a_head_writes_nothing_by_itself(tiny_target, tmp_path):
     text = dataclasses.replace(TEXT, fresh=0.5, fresh_from="student")
     with pytest.raises(ValueError, match="a feature head cannot write text without its target"):
         distil(tiny_target, tmp_path, HEAD, text=text, loss=LossConfig(), training=TRAINING)
 
 
+@pytest.mark.heavy
 def test_files_of_texts_and_prompts(tiny_target, tmp_path):
     texts_file, prompts_file = tmp_path / "texts.jsonl", tmp_path / "prompts.jsonl"
     texts_file.write_text("".join(json.dumps({"text": f"w{5 + i % 20} w{6 + i % 9} w7"}) + "\n" for i in range(40)))
