@@ -20,6 +20,26 @@ from jax.sharding import PartitionSpec as P
 from ._typing import Array, PyTree
 from .cache import KVCache
 
+__all__ = [
+    "DATA",
+    "FSDP",
+    "GROUPS",
+    "INNER",
+    "RULES",
+    "TENSOR",
+    "VOCAB",
+    "array_spec",
+    "by_rows",
+    "check_rows",
+    "leaf_sharding",
+    "make_mesh",
+    "on_mesh",
+    "put",
+    "row_specs",
+    "shardings",
+    "state_shardings",
+]
+
 AnyMesh = Mesh | AbstractMesh
 
 DATA, TENSOR, FSDP = "data", "tensor", "fsdp"

@@ -8,6 +8,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+__all__ = [
+    "best_draft_length",
+    "break_even_alpha",
+    "expected_rounds",
+    "expected_tokens",
+    "speedup",
+    "tokens_of",
+]
+
+_LONGEST = 2**16
+"""Guesses up to which a best draft length is looked for; no real drafter comes near."""
+
 
 def expected_tokens(alpha: float, K: int) -> float:
     """Tokens of a round: (1 - alpha^(K+1)) / (1 - alpha), equation 1."""
@@ -29,15 +41,31 @@ def speedup(alpha: float, K: int, draft_cost: float, verify_cost: float = 1.0) -
 
 
 def best_draft_length(
-    alpha: float, draft_cost: float, verify_cost: Callable[[int], float] = lambda K: 1.0, *, most: int = 64
+    alpha: float, draft_cost: float, verify_cost: Callable[[int], float] = lambda K: 1.0, *, most: int | None = None
 ) -> tuple[int, float]:
-    """The K from 0 to ``most`` with the highest speedup, the smallest of equals, and that speedup; 0 is no drafting.
+    """The K with the highest speedup, the smallest of equals, and that speedup; 0 is no drafting.
 
-    ``verify_cost(K)`` is what a pass over K + 1 tokens costs.
+    ``verify_cost(K)`` is what a pass over K + 1 tokens costs. With ``most``, K up to it are tried. Without, all that
+    can be best, provided that a wider pass costs no less; ValueError where there is no end to them, as with guesses
+    that are all kept or cost nothing.
     """
-    found = [speedup(alpha, K, draft_cost, verify_cost(K)) for K in range(most + 1)]
-    best = int(np.argmax(found))
-    return best, found[best]
+    _check(alpha, 0 if most is None else most)
+    limit = 1 / (1 - alpha) if alpha < 1 else float("inf")  # tokens of a round of endlessly many guesses
+    best, gain, tokens = 0, 0.0, 0.0
+    for K in range((_LONGEST if most is None else most) + 1):
+        _check_costs(draft_cost, verify_cost(K))
+        cost = K * draft_cost + verify_cost(K)
+        if most is None and limit / cost < (1 - 1e-12) * gain:  # by more than rounding
+            return best, gain
+        tokens += alpha**K
+        if tokens / cost > gain:
+            best, gain = K, tokens / cost
+    if most is None:
+        raise ValueError(
+            f"with alpha {alpha} and draft_cost {draft_cost} more guesses may be better than any K up to {_LONGEST}; "
+            "expected a bound, the most guesses of a round"
+        )
+    return best, gain
 
 
 def break_even_alpha(K: int, draft_cost: float, verify_cost: float = 1.0) -> float | None:

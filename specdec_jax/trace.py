@@ -41,7 +41,8 @@ class Choice(NamedTuple):
 
     token: int
     p: float
-    q: float
+    q: float | None
+    """None at a place for which nothing was drafted."""
 
 
 class Guess(NamedTuple):
@@ -68,17 +69,24 @@ class RoundRecord(NamedTuple):
     """One row's round."""
 
     guesses: tuple[Guess, ...]
+    """Those that were judged: where the target's logits broke, the ones before that."""
     num_accepted: int
     """Guesses kept and emitted."""
     follow: Follow | None
     """None where the row ended before it."""
     likeliest: tuple[tuple[Choice, ...], ...]
-    """The target's likeliest tokens at the places of the kept guesses and of the token after them."""
+    """The target's likeliest tokens, of those that it may draw, at the places of the kept guesses and of the token
+    after them."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its token follows no guess: a step of plain decoding."""
+        return not self.guesses and self.follow is not None
 
     @property
     def is_bonus(self) -> bool:
-        """Whether the token after the guesses corrects none."""
-        return self.num_accepted == len(self.guesses)
+        """Whether there were guesses, of which the token after them corrects none."""
+        return bool(self.guesses) and self.num_accepted == len(self.guesses)
 
     @property
     def tokens(self) -> list[int]:
@@ -261,7 +269,7 @@ def _look(rule: str, n: int, info: Round, evidence: Evidence) -> _Seen:
     top_p, top = lax.top_k(p, n)
     return _Seen(
         guesses=info.guesses,
-        drafted=info.num_drafted,
+        drafted=jnp.minimum(info.num_drafted, proposal.length),  # past broken logits nothing was judged
         accepted=info.num_accepted,
         committed=info.num_committed,
         follow=info.next_token,
@@ -287,9 +295,14 @@ def _round(seen: _Seen, row: int) -> RoundRecord:
     if committed > accepted:
         follow = Follow(*(of[row].item() for of in (seen.follow, seen.follow_p, seen.follow_chance)))
     top = seen.likeliest, seen.likeliest_p, seen.likeliest_q
+
+    def choices(place):
+        found = map(Choice, *(of[row, place].tolist() for of in top))
+        return tuple(one if place < drafted else one._replace(q=None) for one in found if one.p > 0)
+
     return RoundRecord(
         guesses=tuple(map(Guess, *map(column, (seen.guesses, seen.p, seen.q, seen.accept, seen.draw)))),
         num_accepted=accepted,
         follow=follow,
-        likeliest=tuple(tuple(map(Choice, *(of[row, place].tolist() for of in top))) for place in range(committed)),
+        likeliest=tuple(map(choices, range(committed))),
     )

@@ -3,28 +3,40 @@
 import dataclasses
 import importlib
 import inspect
+import pkgutil
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = (ROOT / "scripts" / "docs").read_text()
-(LISTED,) = re.findall(r"parts=\((.*)\)", SCRIPT)
-MODULES = ["specdec_jax", *(f"specdec_jax.{part}" for part in LISTED.split())]
+INTERNAL = {"cache", "cli", "generate", "lm", "loop", "round", "state", "viz"}
+"""Parts of which `specdec_jax` itself exports what is public, if anything."""
+PARTS = {name for _, name, _ in pkgutil.iter_modules([str(ROOT / "specdec_jax")]) if not name.startswith("_")}
+MODULES = ["specdec_jax", *(f"specdec_jax.{part}" for part in sorted(PARTS - INTERNAL))]
 
 
 def public(name: str) -> dict[str, object]:
     module = importlib.import_module(name)
-    names = getattr(module, "__all__", None) or [
-        key
-        for key, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == name and not key.startswith("_")
-    ]
-    return {key: getattr(module, key) for key in names}
+    return {key: getattr(module, key) for key in module.__all__}
 
 
 SYMBOLS = {f"{module}.{key}": value for module in MODULES for key, value in public(module).items()}
+
+
+def test_the_reference_is_of_every_part():
+    (line,) = re.findall(r"^parts=.*$", (ROOT / "scripts" / "docs").read_text(), flags=re.MULTILINE)
+    told = subprocess.run(
+        ["bash", "-c", f'{line}; echo "$parts"'], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ["specdec_jax", *sorted(told.stdout.split())] == MODULES
+
+
+def test_what_the_documentation_imports_is_in_the_reference():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    used = {name for page in pages for name in re.findall(r"^from (specdec_jax[.\w]*) import", page.read_text(), re.M)}
+    assert used <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

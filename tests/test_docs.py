@@ -1,14 +1,18 @@
 """The code of the documentation runs."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
 
 import jax
 import pytest
+import yaml
 from programs import quick_generate
 
+from specdec_jax.cli import COMMANDS as COMMANDS_OF_OURS
 from specdec_jax.cli import main
+from specdec_jax.cli.options import parse
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -48,8 +52,51 @@ def test_commands_run(page, block, tmp_path, monkeypatch):
         program, *arguments = shlex.split(line, comments=True)
         if program == "specdec":
             assert main(arguments) == 0, line
-        else:
+        else:  # a script: it installs, which a test must not, and then runs a command that has tests of its own
             assert (ROOT / program).is_file(), line
+
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+
+
+def commands_of(page: Path) -> list[str]:
+    """All commands of ours, in blocks of any language, in indented ones, and inside other programs' commands."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for line in FENCED.sub("", text).split("\n") if line.startswith("    ")]
+    for language, block in FENCED.findall(text):
+        if language == "yaml":
+            lines += strings(yaml.safe_load(block))
+        elif language in ("sh", "bash"):
+            lines += block.replace("\\\n", " ").split("\n")
+    return [found[1] for line in lines if (found := re.match(r"[^#]*?((?<!\S)(?:scripts/|specdec )[a-z].*)", line))]
+
+
+def strings(value: object) -> list[str]:
+    """All strings in a tree of dictionaries and lists."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for part in value for text in strings(part)] if isinstance(value, list) else [str(value)]
+
+
+TYPED = [(page.name, command) for page in [*PAGES, ROOT / "README.md"] for command in commands_of(page)]
+
+
+@pytest.mark.parametrize(("page", "command"), TYPED, ids=[f"{page}-{n}" for n, (page, _) in enumerate(TYPED)])
+def test_commands_have_the_options_that_they_are_given(page, command):
+    """Those too that need a cluster, and so are not run."""
+    typed = command.replace("$JOB_COMPLETION_INDEX", "1")
+    typed = typed.removesuffix("'")  # of another program's command around it
+    program, *options = shlex.split(typed, comments=True)
+    if program != "specdec":
+        assert (ROOT / program).is_file()
+    name = program.removeprefix("scripts/") if program != "specdec" else options.pop(0)
+    assert program != "specdec" or name in COMMANDS_OF_OURS
+    if name in COMMANDS_OF_OURS and options != ["--help"]:
+        parse(importlib.import_module(f"specdec_jax.cli.{name}").Options, name, options)
+
+
+def test_the_documentation_of_clusters_has_commands():
+    assert sum(page == "pods.md" for page, _ in TYPED) == 5
 
 
 def test_links_lead_somewhere():

@@ -24,6 +24,26 @@ def test_check_values(alpha, tokens, K, gain):
     assert tokens_of([alpha] * 4) == pytest.approx(expected_tokens(alpha, 4))
 
 
+@pytest.mark.parametrize(("alpha", "c"), [(0.95, 0.01), (0.99, 0.001), (0.6, 0.9), (0.999, 0.01)])
+def test_the_best_is_found_however_long_it_is(alpha, c):
+    tokens = (1 - alpha ** np.arange(1, 20_001)) / (1 - alpha)
+    gains = tokens / (c * np.arange(20_000) + 1)
+    best, gain = best_draft_length(alpha, c)
+    assert best == np.argmax(gains)
+    assert gain == pytest.approx(gains.max())
+
+
+def test_the_best_may_lie_past_a_pass_that_does_not_pay():
+    """A pass over 2 to 8 tokens costs the same, so that one guess is worse than none and seven are better."""
+    assert best_draft_length(0.9, 0.01, lambda K: 1.0 if K == 0 else 2.5 if K < 8 else 9.0)[0] == 7
+
+
+def test_a_best_that_is_bounded():
+    assert best_draft_length(0.95, 0.01)[0] == 40
+    assert best_draft_length(0.95, 0.01, most=7)[0] == 7
+    assert best_draft_length(1.0, 0.0, most=7) == (7, 8.0)
+
+
 def test_ends():
     assert expected_tokens(0.0, 5) == 1
     assert expected_tokens(1.0, 5) == 6
@@ -70,6 +90,10 @@ def test_rounds():
         (lambda: tokens_of([0.5, 2.0]), "alpha is 2.0; expected a probability"),
         (lambda: speedup(0.5, 4, -0.1), "draft_cost is -0.1 and verify_cost 1.0; expected numbers"),
         (lambda: speedup(0.5, 4, 0.1, 0.0), "verify_cost 0.0; expected numbers"),
+        (lambda: best_draft_length(1.0, 0.1), "more guesses may be better than any K up to 65536; expected a bound"),
+        (lambda: best_draft_length(0.6, 0.0), "with alpha 0.6 and draft_cost 0.0 more guesses may be better"),
+        (lambda: best_draft_length(0.5, 0.0), "with alpha 0.5 and draft_cost 0.0 more guesses may be better"),
+        (lambda: best_draft_length(0.5, 0.1, most=-1), "K is -1; expected at least 0"),
         (lambda: expected_rounds(0.5, 4, -1), "tokens is -1 and rows 1"),
     ],
 )

@@ -23,7 +23,7 @@ from ..viz import explain, picture
 from ..viz.duel import constant_rounds, duel
 from ..viz.glyphs import label
 from . import UserError, drafting, requests
-from .options import SAMPLING, File, check_integers, check_outputs, parse
+from .options import SAMPLING, File, check_integers, check_outputs, check_text, parse
 
 _TOLERANCE = 1e-3  # of the sum of probabilities that people write down
 
@@ -63,6 +63,7 @@ class Options:
     sampling: OmitArgPrefixes[SamplingParams] = SAMPLING
 
     def __post_init__(self):
+        check_text(prompt=self.prompt, words=self.words)
         self.sampling.check()
         check_integers(self, draft_length=(1, 2**10), rounds=(1, 2**16), seed=(0, 2**32))
         given = {"a prompt": self.prompt, "--p": self.p, "--q": self.q, "--words": self.words}

@@ -57,6 +57,13 @@ def check_integers(options: object, **ranges: tuple[int, int]) -> None:
             raise ValueError(f"{name} is {value}; expected an integer from {least} to {end - 1}")
 
 
+def check_text(**texts: str | None) -> None:
+    """ValueError for what was typed in another encoding than the terminal's, and so is no text."""
+    for name, text in texts.items():
+        if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{name} is {ascii(text)[:60]}, which holds bytes that are no text; expected UTF-8")
+
+
 def check_outputs(page: Path, figures: Path | None) -> None:
     """UserError for a page or a folder of figures that could not be written, before the work that would be lost."""
     if page.is_dir() or not page.absolute().parent.is_dir():

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,9 @@ from ..viz.curves import Curve, by_draft_length
 from . import UserError
 from .options import CONFIG, File, check_integers, parse
 
-_ALPHAS, _DRAFT_COST, _MOST = (0.6, 0.7, 0.8, 0.9), 0.05, 16
+_ALPHAS, _DRAFT_COST = (0.6, 0.7, 0.8, 0.9), 0.05
+_SHOWN = 16
+"""Draft lengths that are shown in any case; longer ones where they are best."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Options:
     prompt_file: Annotated[Path | None, arg(metavar="FILE")] = None
     """Prompts as in specdec generate; by default those that come with the package."""
     draft_length: int | None = None
-    """Most guesses in a round; by default 16, or 4 for two models."""
+    """Most guesses in a round; by default as many as are best, or 4 for two models."""
     capacity: int = CONFIG.capacity
     """Most tokens a row may hold, prompt included."""
     max_new_tokens: int = 32
@@ -111,17 +113,22 @@ def main(args: Sequence[str]) -> int:
 def _predict(options: Options, console: Console) -> tuple[dict[str, Any], picture.Picture]:
     """From numbers alone."""
     draft_cost = _DRAFT_COST if options.draft_cost is None else options.draft_cost
-    most = _most(options)
-    verify = options.verify_costs or (1.0,) * (most + 1)
+    bound, cost_of = _bound(options), _verify_cost(options)
+    asked = options.alpha or _ALPHAS
     try:
+        best = [theory.best_draft_length(alpha, draft_cost, cost_of, most=bound)[0] for alpha in asked]
+        most = max(_SHOWN, *best) if bound is None else bound
+        verify = [cost_of(K) for K in range(most + 1)]
         breaks = [theory.break_even_alpha(K, draft_cost, verify[K]) for K in range(1, most + 1)]
-        alphas = [_of_alpha(alpha, draft_cost, verify, options, most) for alpha in options.alpha or _ALPHAS]
+        alphas = [_of_alpha(alpha, K, draft_cost, verify, options) for alpha, K in zip(asked, best, strict=True)]
     except ValueError as error:
         raise UserError(str(error)) from error
     _report(alphas, breaks, options, draft_cost, console)
+    if bound is not None and bound in best:
+        console.print(f"More than {bound} guesses, the most that were asked about or have known costs, may be better.")
     found = {
         "draft_cost": draft_cost,
-        "verify_costs": verify[: most + 1],
+        "verify_costs": verify,
         "break_even_alpha": dict(enumerate(breaks, 1)),
         "alphas": alphas,
     }
@@ -130,24 +137,30 @@ def _predict(options: Options, console: Console) -> tuple[dict[str, Any], pictur
     return found, by_draft_length(curves)
 
 
-def _most(options: Options) -> int:
-    """Guesses that costs are known for."""
+def _bound(options: Options) -> int | None:
+    """The most guesses that were asked for or that costs are known for, if either was said."""
     known = len(options.verify_costs) - 1 if options.verify_costs else None
     asked = options.draft_length
     if known is not None and asked is not None and asked > known:
         raise UserError(
             f"verify_costs has {known + 1} numbers; expected {asked + 1}, for passes of up to draft_length + 1 tokens"
         )
-    return next(most for most in (asked, known, _MOST) if most is not None)
+    return known if asked is None else asked
 
 
-def _of_alpha(alpha: float, draft_cost: float, verify: Sequence[float], options: Options, most: int) -> dict[str, Any]:
-    best, speedup = theory.best_draft_length(alpha, draft_cost, verify.__getitem__, most=most)
+def _verify_cost(options: Options) -> Callable[[int], float]:
+    """Of a pass over K + 1 tokens."""
+    return options.verify_costs.__getitem__ if options.verify_costs else lambda K: 1.0
+
+
+def _of_alpha(alpha: float, best: int, draft_cost: float, verify: Sequence[float], options: Options) -> dict[str, Any]:
+    tokens = [theory.expected_tokens(alpha, K) for K in range(len(verify))]
+    speedups = [theory.speedup(alpha, K, draft_cost, cost) for K, cost in enumerate(verify)]
     return {
         "alpha": alpha,
-        "tokens": [theory.expected_tokens(alpha, K) for K in range(most + 1)],
-        "speedup": [theory.speedup(alpha, K, draft_cost, verify[K]) for K in range(most + 1)],
-        "best": {"draft_length": best, "tokens": theory.expected_tokens(alpha, best), "speedup": speedup},
+        "tokens": tokens,
+        "speedup": speedups,
+        "best": {"draft_length": best, "tokens": tokens[best], "speedup": speedups[best]},
         "rounds": {rows: theory.expected_rounds(alpha, best, options.tokens, rows) for rows in options.rows},
     }
 
@@ -163,7 +176,10 @@ def _report(
     for one in alphas:
         table.add_column(f"alpha {one['alpha']:g}", justify="right")
     table.add_column("pays above alpha", justify="right")
+    bests = {one["best"]["draft_length"] for one in alphas}
     for K, least in enumerate(breaks, 1):
+        if K > _SHOWN and K not in bests:
+            continue
         cells = [f"{one['tokens'][K]:.2f} / {one['speedup'][K]:.2f}" for one in alphas]
         table.add_row(str(K), *cells, "never" if least is None else f"{least:.3f}")
     console.print(table)

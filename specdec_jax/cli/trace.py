@@ -4,20 +4,21 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from ..control import CONTROLLERS
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..trace import record
 from ..viz import picture, terminal, trace_page
 from . import costs, drafting, requests
-from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, parse
+from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, check_text, parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Options:
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, a feature head, or a model with its
     vocabulary (directory, GGUF file or name)."""
+    controller: Literal["adaptive", "constant"] = "adaptive"
+    """How many guesses a round has: as many as pay, by what was kept so far and by what specdec tune measured here, or
+    always --draft-length, where the drafter makes so many."""
     chat: bool = False
     """Put the prompt into the target's chat template, as what the user says."""
     max_new_tokens: int = 128
@@ -48,6 +52,7 @@ class Options:
     config: OmitArgPrefixes[GenerateConfig] = CONFIG
 
     def __post_init__(self):
+        check_text(prompt=self.prompt)
         self.sampling.check()
         requests.check_rule(self.config, self.sampling)
         check_integers(self, max_new_tokens=(1, 2**31), seed=(0, 2**32))
@@ -84,6 +89,7 @@ def main(args: Sequence[str]) -> int:
             config=options.config,
             max_new_tokens=request.max_new_tokens,
             eos_tokens=tokenizer.eos_ids,
+            controller=CONTROLLERS[options.controller](),
             costs=costs.find(chosen, options.config, 1),
         )
     if console.is_terminal:
@@ -102,5 +108,6 @@ def main(args: Sequence[str]) -> int:
     if options.figures is not None:
         for one in trace_page.pictures(seen, 0):
             picture.save(one, options.figures)
-    console.print(f"{options.output}: {len(seen)} rounds", markup=False, soft_wrap=True)
+    plain = sum(record.is_plain for record in trace_page.row_of(seen, 0))
+    console.print(f"{options.output}: {len(seen)} rounds, {plain} without a guess", markup=False, soft_wrap=True)
     return 0

@@ -48,6 +48,7 @@ class Plan(NamedTuple):
 
     @property
     def drafter(self) -> Drafter | None:
+        """A draft model, where there is one."""
         return None if self.draft is None else draft_model(self.draft.model)
 
 

@@ -27,6 +27,7 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> int:
+        """All of it, in bytes."""
         return sum(self)
 
 
@@ -51,6 +52,8 @@ class Program(NamedTuple):
 
 
 class Report(NamedTuple):
+    """What a plan's two programs hold and exchange, as the compiler has it."""
+
     prefill: Program
     decode: Program
     traffic: Traffic
@@ -60,6 +63,7 @@ class Report(NamedTuple):
     """In the loop of rounds."""
 
     def fits(self, chip: Chip) -> bool:
+        """Whether a chip's memory holds either program."""
         return max(self.prefill.memory.total, self.decode.memory.total) <= chip.memory
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .picture import DRAFT, INK, KEPT, MUTED, PAPER, REDRAW, TARGET, WIDTH, Picture, drawable, style
+from .labels import drawable, mark, readable
+from .picture import DRAFT, INK, KEPT, MUTED, PAPER, REDRAW, TARGET, WIDTH, Picture, style
 from .story import Story, Word
 
 _LINE = 0.36  # inches of a word
@@ -16,6 +17,14 @@ _SEEN = 0.0005  # what is less is written as no number
 def number(value: float) -> str:
     """A probability as pages and pictures write it."""
     return f"{value:.3f}"
+
+
+def percent(value: float) -> str:
+    """A probability to a tenth of a percent; 0 and 100 % are exactly these."""
+    if value in (0, 1):
+        return f"{100 * value:.0f} %"
+    text = f"{100 * value:.1f}"
+    return {"0.0": "under 0.1 %", "100.0": "over 99.9 %"}.get(text, f"{text} %")
 
 
 def distributions(story: Story) -> Picture:
@@ -32,6 +41,7 @@ def distributions(story: Story) -> Picture:
         header=("word", "target p", "draft q"),
         rows=_rows(story, lambda word: (word.p, word.q)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -54,6 +64,7 @@ def areas(story: Story) -> Picture:
         header=("word", "overshoot max(0, q - p)", "undershoot max(0, p - q)"),
         rows=_rows(story, lambda word: (word.over, word.under)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -77,6 +88,7 @@ def accepted(story: Story) -> Picture:
         header=("word", "draft q", "accepted min(p, q)", "accept probability min(1, p/q)"),
         rows=tuple((w.label, number(w.q), number(w.kept), _chance(w)) for w in story.words),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -96,6 +108,7 @@ def redrawn(story: Story) -> Picture:
         header=("word", "residual max(0, p - q)", "scaled to sum to 1"),
         rows=_rows(story, lambda word: (word.under, word.redraw)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -130,6 +143,7 @@ def stacked(story: Story) -> Picture:
         header=("word", "accepted", "drawn after a refusal", "both", "target p"),
         rows=_rows(story, lambda w: (w.kept, refused * w.redraw, w.kept + refused * w.redraw, w.p)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -150,6 +164,7 @@ def edge_case(name: str, title: str, story: Story) -> Picture:
         header=("word", "target p", "draft q", "accepted", "drawn after a refusal with"),
         rows=_rows(story, lambda w: (w.p, w.q, w.kept, w.redraw)),
         figure=_figure(story.words, draw),
+        labels=_labels(story),
     )
 
 
@@ -159,6 +174,7 @@ def _figure(words: Sequence[Word], draw: Callable[[Axes], None]) -> Figure:
         axes = figure.subplots()
         draw(axes)
         axes.set_yticks(range(len(words)), [drawable(word.label) for word in words])
+        mark(axes.get_yticklabels())
         axes.tick_params(axis="y", length=0, labelsize=10.5)
         axes.tick_params(axis="x", labelsize=9)
         axes.invert_yaxis()
@@ -200,11 +216,15 @@ def _bars(
 def _chance(word: Word) -> str:
     if word.accept is None:
         return "never drafted"
-    return f"{100 * word.accept:.0f} %" if word.accept >= 0.005 else "under 1 %"
+    return percent(word.accept)
 
 
 def _rows(story: Story, values: Callable[[Word], Sequence[float]]) -> tuple[tuple[str, ...], ...]:
     return tuple((word.label, *map(number, values(word))) for word in story.words)
+
+
+def _labels(story: Story) -> tuple[str, ...]:
+    return tuple(readable(word.label) for word in story.words)
 
 
 def _sentence(story: Story, tell: Callable[[Word], str]) -> str:

@@ -59,7 +59,8 @@ def edge_drafts(p: Float[np.ndarray, "V"]) -> dict[str, Float[np.ndarray, "V"]]:
     """Three drafts for the target p, by name."""
     token = np.arange(len(p))
     likeliest = np.argsort(-p, kind="stable")[:_FEW]
-    unlikely = likeliest[p[likeliest] > 0][-1]
+    possible = likeliest[p[likeliest] > 0]
+    unlikely = likeliest[max(1, len(possible) - 1)]  # for a target that is certain, a word that it never says
     others = np.where(token == likeliest[0], 0, p)
     if not others.any():  # a target that is certain leaves nothing to propose but a word that it never says
         others = np.where(token == likeliest[1], 1.0, 0.0)

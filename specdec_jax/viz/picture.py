@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont
-from matplotlib.ft2font import FT2Font
+
+from .labels import mark_of
 
 # After Okabe and Ito: told apart by all kinds of sight, and hatched as well where two of them touch.
 PAPER, INK, MUTED, GRID = "#fffffe", "#1d1d23", "#5c5c66", "#dcdce3"
@@ -27,6 +27,7 @@ _NAMES = {
     REDRAW: "redraw",
 }
 """The colours of the files, and the CSS variables that take their place in a page."""
+_COLOUR = re.compile("|".join(_NAMES))
 
 WIDTH = 4.5
 """Inches, 324 points: on a telephone a point is about a pixel."""
@@ -74,14 +75,21 @@ class Picture(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
     """The numbers drawn, as a table."""
     figure: Figure
+    labels: tuple[str, ...] = ()
+    """What a page writes at the drawing's marked labels, in which a file spells out what its font lacks."""
 
 
 def inline(picture: Picture) -> Markup:
     """SVG to stand in a page; its colours are the page's."""
-    text = _svg(picture)
-    for colour, name in _NAMES.items():
-        text = text.replace(colour, f"var(--{name})")
-    return Markup(text)
+    root = _svg(picture)
+    for element in root.iter():
+        for name, value in element.items():
+            element.set(name, _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]})", value))
+    groups = {element.get("id"): element for element in root.iter(f"{{{_SVG}}}g")}
+    for place, label in enumerate(picture.labels):
+        *_, text = groups[f"{picture.name}-{mark_of(place)}"].iter(f"{{{_SVG}}}text")  # the last of its lines
+        text.text = label
+    return Markup(_written(root))
 
 
 def save(picture: Picture, folder: Path) -> None:
@@ -96,7 +104,7 @@ def write(picture: Picture, path: Path) -> None:
     if path.suffix not in KINDS:
         raise ValueError(f"a picture's file is {path}; expected a name that ends in {' or '.join(KINDS)}")
     if path.suffix == ".svg":
-        path.write_text(_svg(picture), encoding="utf-8")
+        path.write_text(_written(_svg(picture)), encoding="utf-8")
         return
     with style():
         _settle(picture.figure)
@@ -110,14 +118,12 @@ def _settle(figure: Figure) -> None:
         figure.set_layout_engine(None)
 
 
-def _svg(picture: Picture) -> str:
+def _svg(picture: Picture) -> ElementTree.Element:
     """What matplotlib writes, with title and description, ids that no other picture has, and the reader's own font."""
     buffer = io.StringIO()
     with style():
         _settle(picture.figure)
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(buffer.getvalue())
     for element in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(element)
@@ -134,6 +140,12 @@ def _svg(picture: Picture) -> str:
         element = ElementTree.Element(f"{{{_SVG}}}{tag}", id=f"{picture.name}-{tag}")
         element.text = text
         root.insert(place, element)
+    return root
+
+
+def _written(root: ElementTree.Element) -> str:
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -152,15 +164,3 @@ def _adapt(element: ElementTree.Element, prefix: str) -> None:
 
 def _only_size(font: re.Match) -> str:
     return f"font-size: {font[2]}" if font[2] else ""
-
-
-@functools.cache
-def _characters() -> frozenset[int]:
-    return frozenset(FT2Font(findfont(FontProperties())).get_charmap())
-
-
-def drawable(label: str, most: int = 16) -> str:
-    """A label that the figures' font can draw: other characters by their numbers; cut where it is too long."""
-    known = _characters()
-    cut = label if len(label) <= most else label[: most - 1] + "…"
-    return "".join(character if ord(character) in known else f"⟨U+{ord(character):04X}⟩" for character in cut)

@@ -10,9 +10,11 @@ from matplotlib.ticker import MaxNLocator
 from ..state import Stats
 from .bars import number
 from .duel import Duel
-from .picture import DRAFT, INK, KEPT, MUTED, PAPER, TARGET, WIDTH, Picture, drawable, style
+from .labels import drawable, mark, readable
+from .picture import DRAFT, INK, KEPT, MUTED, PAPER, TARGET, WIDTH, Picture, style
 
 _HEIGHT = 2.7
+_MOST = 9  # columns of a guess below its bars
 
 
 def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
@@ -29,7 +31,8 @@ def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
         )
         axes.bar(place + 0.2, jointly, 0.36, color=KEPT, label=f"block rule, keeps {kept[1]}")
         axes.hlines(draws, place - 0.45, place + 0.45, color=INK, linewidth=1.6, label="draw")
-        axes.set_xticks(place, [f"{i + 1}\n{drawable(label, 9)}" for i, label in enumerate(labels)])
+        axes.set_xticks(place, [f"{i + 1}\n{drawable(label, _MOST)}" for i, label in enumerate(labels)])
+        mark(axes.get_xticklabels())
         axes.tick_params(axis="x", labelcolor=INK, length=0)
         axes.set_ylim(0, 1.04)
         _legend(figure)
@@ -51,6 +54,7 @@ def same_draws(duel: Duel, row: int, labels: Sequence[str]) -> Picture:
         header=("place", "guess", "draw", "token rule accepts below", "block rule accepts below"),
         rows=rows,
         figure=figure,
+        labels=tuple(readable(label, _MOST) for label in labels),
     )
 
 
@@ -82,10 +86,11 @@ def at_least(duel: Duel) -> Picture:
 
 
 def acceptance(stats: Stats) -> Picture:
-    """``accepted_at``: how often the guess at each place of a round was kept, where there was one."""
-    drafted, kept = (np.sum(counts, axis=0) for counts in (stats.drafted_at, stats.accepted_at))
-    rates = np.divide(kept, drafted, out=np.zeros(len(drafted)), where=drafted > 0)
-    place = np.arange(1, len(drafted) + 1)
+    """``accepted_at``: how often the guess at each place of a round was kept, of the places at which there was one."""
+    drafted, kept = (np.asarray(counts).sum(axis=0) for counts in (stats.drafted_at, stats.accepted_at))
+    (used,) = np.nonzero(drafted)
+    place, drafted, kept = used + 1, drafted[used], kept[used]
+    rates = kept / drafted
     with style():
         figure, axes = _axes()
         bars = axes.bar(place, rates, 0.62, color=KEPT)
@@ -93,10 +98,7 @@ def acceptance(stats: Stats) -> Picture:
         axes.set_xticks(place)
         axes.set_xlabel("place of the guess in its round")
         axes.set_ylim(0, 1.08)
-    rows = tuple(
-        (str(i), str(d), str(k), number(r) if d else "-")
-        for i, d, k, r in zip(place, drafted, kept, rates, strict=True)
-    )
+    rows = tuple((str(i), str(d), str(k), number(r)) for i, d, k, r in zip(place, drafted, kept, rates, strict=True))
     return Picture(
         name="acceptance",
         title="Acceptance by place",

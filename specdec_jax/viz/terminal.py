@@ -17,6 +17,7 @@ STYLES = {
     "refused": "yellow strike",
     "corrected": "bold magenta",
     "bonus": "bold blue underline",
+    "plain": "cyan",
 }
 _FOOTER = 4  # lines under the text
 _TAIL = 500  # tokens that fill any screen

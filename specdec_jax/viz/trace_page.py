@@ -14,8 +14,8 @@ from .glyphs import Speller, label
 from .page import render
 from .picture import Picture
 
-_DIGITS = 5
-"""Significant ones, of what stands in the page: three decimals are shown."""
+_DECIMALS = 3
+"""Of the numbers in the page: as many as are shown."""
 
 
 BytesOf = Callable[[int], bytes]
@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
     text: str
     kind: str
-    """prompt, kept, refused, corrected or bonus."""
+    """prompt, kept, refused, corrected, bonus or plain."""
     round: int | None = None
     place: int | None = None
     """In its round; the token after the guesses has the number of those that were kept."""
@@ -60,6 +60,8 @@ def page(
         K=moments[-1].stats.drafted_at.shape[1],
         metrics=[(name, _shown(value)) for name, value in _metrics(moments, row).items()],
         num_rounds=len(records),
+        num_guesses=sum(len(record.guesses) for record in records),
+        num_plain=sum(record.is_plain for record in records),
         marks=marks(records, prompt, bytes_of),
         finish_reason=moments[-1].finish_reasons[row].name,
         pictures=pictures(moments, row),
@@ -94,19 +96,19 @@ def round_marks(number: int, record: RoundRecord, speller: Speller, bytes_of: By
         text = speller.push(bytes_of(guess.token)) if kept else label(bytes_of(guess.token))
         found.append(Mark(text, "kept" if kept else "refused", number, place))
     if record.follow is not None:
-        kind = "bonus" if record.is_bonus else "corrected"
+        kind = "plain" if record.is_plain else "bonus" if record.is_bonus else "corrected"
         found.append(Mark(speller.push(bytes_of(record.follow.token)), kind, number, record.num_accepted))
     return found
 
 
 def pictures(moments: Sequence[Moment], row: int) -> tuple[Picture, ...]:
-    """What all rounds of a row amount to; without guesses there is no acceptance to show."""
+    """What all rounds of a row amount to; where nothing was guessed there is no acceptance to show."""
     committed = [len(record.tokens) for record in row_of(moments, row)]
     stats = _stats(moments, row)
     K = stats.drafted_at.shape[1]
     times = rounds.time_line([m.draft_seconds for m in moments], [m.verify_seconds for m in moments])
     found = (rounds.tokens_a_round(committed, K), times)
-    return (rounds.acceptance(stats), *found) if K else found
+    return (rounds.acceptance(stats), *found) if stats.drafted_at.any() else found
 
 
 def _stats(moments: Sequence[Moment], row: int) -> Stats:
@@ -139,8 +141,8 @@ def _data(moments: Sequence[Moment], records: Sequence[RoundRecord], bytes_of: B
             "kept": record.num_accepted,
             "follow": None if record.follow is None else _short(record.follow),
             "likeliest": [[_short(choice) for choice in place] for place in record.likeliest],
-            "draft": 1e3 * moment.draft_seconds,
-            "verify": 1e3 * moment.verify_seconds,
+            "draft": round(1e3 * moment.draft_seconds, 4),
+            "verify": round(1e3 * moment.verify_seconds, 4),
         }
         for moment, record in zip(moments, records, strict=True)
     ]
@@ -154,4 +156,4 @@ def _tokens_of(told: dict) -> list[list]:
 
 
 def _short(values: Sequence[int | float | None]) -> list[int | float | None]:
-    return [value if value is None or isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in values]
+    return [value if value is None or isinstance(value, int) else round(value, _DECIMALS) for value in values]

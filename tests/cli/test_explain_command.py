@@ -77,6 +77,11 @@ def test_numbers_that_are_no_distributions(line, message, tmp_path, capsys):
         ("word --words a,b", "got a prompt and --words; expected"),
         ("word --draft-length 0", "draft_length is 0; expected an integer from 1"),
         ("word --rounds 0", "rounds is 0; expected an integer from 1"),
+        (
+            "--p .5,.5 --q .5,.5 --words \udcff,b",
+            "words is '\\udcff,b', which holds bytes that are no text; expected UTF-8",
+        ),
+        ("\udcff", "prompt is '\\udcff', which holds bytes that are no text; expected UTF-8"),
         ("word --temperature -1", "temperature is -1.0; expected"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from itertools import count
 from typing import Any
 
@@ -30,6 +31,27 @@ def test_check_values(capsys):
     assert [one["tokens"][4] for one in found] == pytest.approx([2.3056, 2.7731, 3.3616, 4.0951], abs=5e-5)
     assert [one["best"]["draft_length"] for one in found] == [4, 6, 8, 13]
     assert [one["best"]["speedup"] for one in found] == pytest.approx([1.9213, 2.3529, 3.0921, 4.6741], abs=5e-5)
+
+
+def test_the_best_is_told_and_shown_however_long_it_is(capsys):
+    assert main(["predict", "--alpha", ".5", ".95", "--draft-cost", ".01"]) == 0
+    out = capsys.readouterr().out
+    found = json.loads(out.splitlines()[-1])["alphas"][1]
+    assert found["best"]["draft_length"] == 40
+    assert found["best"]["speedup"] == pytest.approx(12.54, abs=0.005)
+    assert found["speedup"][40] == max(found["speedup"]) == found["best"]["speedup"]
+    assert re.findall(r"^│ (\d+) +│", out, flags=re.MULTILINE) == [*map(str, range(1, 17)), "40"]
+    assert "may be better" not in out
+
+
+def test_a_best_that_is_the_bound_is_said_to_be_one(capsys):
+    assert main(["predict", "--alpha", ".95", "--draft-cost", ".01", "--draft-length", "8"]) == 0
+    assert "More than 8 guesses" in capsys.readouterr().out
+
+
+def test_a_best_without_end_needs_a_bound(capsys):
+    assert main(["predict", "--alpha", "1"]) == 2
+    assert "expected a bound, the most guesses of a round" in capsys.readouterr().err
 
 
 def test_passes_that_cost_more_make_the_best_shorter(capsys):

@@ -6,6 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
+from specdec_jax import Costs
 from specdec_jax.cli import main, trace
 
 pytestmark = pytest.mark.usefixtures("quick_programs", "quick_recordings")
@@ -40,6 +41,17 @@ def test_plain_decoding_has_a_page_too(tiny, tmp_path):
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("controller", ["adaptive", "constant"])
+def test_the_controller_decides_how_many_guesses_there_are(controller, tiny, other, tmp_path, monkeypatch, capsys):
+    dear = Costs(10.0, [1.0, 20.0]).checked((1, 5))
+    monkeypatch.setattr(trace.costs, "find", lambda *_: dear)
+    models = ["--target", str(tiny), "--draft", str(other("drafts", seed=4)), "--output", str(tmp_path / "page.html")]
+    assert main(["trace", "a", *models, "--max-new-tokens", "4", "--controller", controller]) == 0
+    rounds, plain = map(int, re.findall(r": (\d+) rounds, (\d+) without a guess", capsys.readouterr().out)[0])
+    assert (plain == rounds) == (controller == "adaptive")
+
+
+@pytest.mark.heavy
 def test_a_terminal_shows_the_text_as_it_grows(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(trace, "Console", lambda **options: Console(force_terminal=True, width=80, **options))
     line = ["a", "--target", str(tiny), "--max-new-tokens", "4", "--output", str(tmp_path / "page.html")]
@@ -54,6 +66,7 @@ def test_a_terminal_shows_the_text_as_it_grows(tiny, tmp_path, monkeypatch, caps
     [
         ("a --max-new-tokens 0", "max_new_tokens is 0; expected an integer from 1"),
         ("a --rule greedy", "rule is greedy, but temperature is 1.0"),
+        ("\udcff", "prompt is '\\udcff', which holds bytes that are no text; expected UTF-8"),
         ("", "PROMPT"),
     ],
 )

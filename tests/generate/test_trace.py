@@ -22,9 +22,10 @@ from toys import (
     run,
 )
 
-from specdec_jax import SamplingParams, init, step
+from specdec_jax import SamplingParams, draft_model, init, step
 from specdec_jax.control import Costs, adaptive
-from specdec_jax.testing import history_logits, reference
+from specdec_jax.state import FinishReason
+from specdec_jax.testing import history_logits, markov_model, random_logits, reference
 from specdec_jax.trace import record
 from specdec_jax.viz import trace_page
 
@@ -69,7 +70,10 @@ def test_the_draft_length_is_chosen_as_generate_chooses_it():
     for row, tokens in enumerate(wanted.rows):
         records = filter(None, (moment.rows[row] for moment in moments))
         assert list(itertools.chain.from_iterable(one.tokens for one in records)) == tokens
-    assert {len(found.guesses) for moment in moments for found in filter(None, moment.rows)} == {0, 1}
+    records = [found for moment in moments for found in filter(None, moment.rows)]
+    assert {len(found.guesses) for found in records} == {0, 1}
+    assert all(found.is_plain != bool(found.guesses) for found in records)
+    assert not any(found.is_plain and found.is_bonus for found in records)
 
 
 @pytest.mark.parametrize("rule", REFERENCES)
@@ -101,6 +105,7 @@ def test_each_number_is_that_of_the_reference(rule):
             for place, choices in enumerate(found.likeliest):
                 assert [choice.token for choice in choices] == np.argsort(-p[place])[:4].tolist()
                 np.testing.assert_allclose([choice.p for choice in choices], np.sort(p[place])[::-1][:4], rtol=1e-4)
+                assert {choice.q is None for choice in choices} == {place >= len(guesses)}
                 if place < len(guesses):
                     np.testing.assert_allclose(
                         [choice.q for choice in choices], q[place, [choice.token for choice in choices]], rtol=1e-4
@@ -110,6 +115,14 @@ def test_each_number_is_that_of_the_reference(rule):
             judged += len(guesses)
     assert judged > 50
     assert refused > 5
+
+
+def test_the_likeliest_of_a_greedy_row_is_the_one_token_that_it_may_draw():
+    for moment in recorded("greedy", guesser("draft_model"), SamplingParams(temperature=0.0)):
+        for found in filter(None, moment.rows):
+            assert [[choice.token for choice in choices] for choices in found.likeliest] == [
+                [token] for token in found.tokens
+            ]
 
 
 def test_guesses_that_the_rule_accepts_were_drawn_below():
@@ -149,6 +162,36 @@ def test_both_halves_are_timed_apart():
     ticks = itertools.accumulate(itertools.cycle([5.0, 2.0, 5.0, 3.0]))  # seconds between the readings of a round
     moments = list(recorded("greedy", NONE, SamplingParams(temperature=0.0), clock=lambda: next(ticks)))
     assert {(moment.draft_seconds, moment.verify_seconds) for moment in moments} == {(2.0, 3.0)}
+
+
+def test_past_broken_logits_nothing_is_told():
+    """The draft goes on where the target breaks: after a 7."""
+    model, params = markov_model(V), np.array(random_logits(0, V, V))
+    params[:, 7] += 4
+    weak, params[7] = params.copy(), np.nan
+    moments = list(
+        record(
+            model,
+            params,
+            draft_model(model),
+            weak,
+            np.array([[0]]),
+            [1],
+            key=jax.random.key(2),
+            config=config("block"),
+            max_new_tokens=LIMIT,
+            controller=CONSTANT,
+        )
+    )
+    *_, last = moments
+    (found,) = last.rows
+    assert last.finish_reasons == (FinishReason.NAN,)
+    judged = sum(len(moment.rows[0].guesses) for moment in moments)
+    assert int(last.stats.drafted[0]) > judged > 0
+    assert found.follow is None
+    assert [guess.token for guess in found.guesses] == found.tokens
+    assert found.tokens[-1:] in ([], [7])
+    assert len(found.likeliest) == len(found.tokens)
 
 
 def test_what_the_caller_gave_is_still_the_callers():

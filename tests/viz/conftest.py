@@ -12,7 +12,7 @@ from hostile import PROMPT, TOKENS, K
 from programs import quick_record
 
 from specdec_jax import GenerateConfig, draft_model
-from specdec_jax.control import constant
+from specdec_jax.control import Costs, adaptive, constant
 from specdec_jax.testing import history_model, random_logits
 from specdec_jax.trace import Moment, record
 
@@ -72,7 +72,17 @@ def look(browser, tmp_path) -> Iterator:
 
 @pytest.fixture(scope="session")
 def moments() -> list[Moment]:
-    """60 tokens of a toy."""
+    """60 tokens of a toy, in rounds of K guesses."""
+    return _recorded(controller=constant())
+
+
+@pytest.fixture(scope="session")
+def sparse_moments() -> list[Moment]:
+    """The same where a guess is so dear that most rounds make none."""
+    return _recorded(controller=adaptive(), costs=Costs(2.0, [1.0, 1.8]).checked((1, K + 1)))
+
+
+def _recorded(**control) -> list[Moment]:
     V = len(TOKENS)
     target = history_model(V)
     params = random_logits(0, 97, V)
@@ -89,6 +99,6 @@ def moments() -> list[Moment]:
             key=jax.random.key(3),
             config=GenerateConfig(capacity=80, draft_length=K, rule="block"),
             max_new_tokens=60,
-            controller=constant(),
+            **control,
         )
         return list(rounds)

@@ -57,11 +57,21 @@ def test_the_drafts_at_the_edge_are_what_they_are_called():
     np.testing.assert_array_equal(drafts["same"], P)
     assert drafts["lacking"][np.argmax(P)] == 0
     assert drafts["sure"].max() > 0.95 > 3 * P[np.argmax(drafts["sure"])]
+    assert np.argmax(drafts["sure"]) != np.argmax(P)
     for q in drafts.values():
         assert q.sum() == pytest.approx(1, abs=1e-6)
 
 
 def test_a_target_that_is_certain_has_drafts_at_the_edge_too():
-    drafts = edge_drafts(np.array([0.0, 1.0, 0.0]))
+    p = np.array([0.0, 1.0, 0.0])
+    drafts = edge_drafts(p)
     assert drafts["lacking"].tolist() == [1, 0, 0]
-    assert drafts["sure"].tolist() == [0, 1, 0]
+    assert drafts["sure"] == pytest.approx([0.95, 0.05, 0])
+    assert tell(p, drafts["sure"], str).alpha == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.9, 0.1, 0.0], [0.25] * 4 + [0.0]])
+def test_the_sure_draft_is_sure_of_another_word_than_the_likeliest(p):
+    sure = edge_drafts(np.array(p))["sure"]
+    assert np.argmax(sure) != np.argmax(p)
+    assert sure.max() > 0.95

@@ -29,6 +29,15 @@ def test_the_text_has_every_token_and_its_kind(moments):
     }
 
 
+def test_every_kind_has_a_colour(moments, sparse_moments):
+    shown = {
+        mark.kind
+        for seen in (moments, sparse_moments)
+        for mark in trace_page.marks(trace_page.row_of(seen, 0), PROMPT, TOKENS.__getitem__)
+    }
+    assert shown == terminal.STYLES.keys()
+
+
 def test_only_the_present_rounds_refused_tokens_are_shown(moments):
     records = trace_page.row_of(moments, 0)
     marks = trace_page.marks(records, PROMPT, TOKENS.__getitem__)

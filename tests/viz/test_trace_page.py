@@ -1,8 +1,11 @@
 """The page of a recorded generation, opened as people open it."""
 
+import re
+
+import jax
 import jax.numpy as jnp
 import pytest
-from hostile import PROMPT, TOKENS
+from hostile import PROMPT, TOKENS, K
 
 from specdec_jax.state import summary
 from specdec_jax.viz import trace_page
@@ -58,13 +61,16 @@ def test_the_page_states_the_metrics(look, text, moments):
         assert stated[name] == f"{counted[name]:.2f}"
 
 
-def test_every_round_is_told_as_it_was_recorded(look, text, records):
+def test_every_round_is_told_as_it_was_recorded(look, text, moments, records):
     page = look(text)
     page.keyboard.press("Home")
     for number, record in enumerate(records):
         assert page.locator("#round-heading").text_content() == (
             f"Round {number + 1}: {record.num_accepted} of {len(record.guesses)} kept"
         )
+        halves = re.fullmatch(r"drafting ([\d.]+) ms, verifying ([\d.]+) ms", page.locator("#halves").text_content())
+        draft, verify = moments[number][1:3]
+        assert list(map(float, halves.groups())) == pytest.approx([1e3 * draft, 1e3 * verify], abs=0.006)
         rows = cells(page, "guesses")
         for guess, (token, p, q, accept, draw, _) in zip(record.guesses, rows, strict=False):
             assert token == label(TOKENS[guess.token])
@@ -74,9 +80,56 @@ def test_every_round_is_told_as_it_was_recorded(look, text, records):
         assert verdicts.count("kept") == record.num_accepted
         if record.follow is not None:
             assert rows[-1][0] == label(TOKENS[record.follow.token])
+            assert [float(rows[-1][i]) for i in (1, 3)] == pytest.approx(record.follow[1:], abs=0.00051)
             assert verdicts[-1] == ("bonus" if record.is_bonus else "correction")
         assert len(cells(page, "likeliest")) == len(record.tokens)
         page.keyboard.press("ArrowRight")
+
+
+def test_rounds_without_a_guess_are_called_what_they_are(look, sparse_moments):
+    records = trace_page.row_of(sparse_moments, 0)
+    number = next(i for i, record in enumerate(records) if not record.guesses)
+    (mark,) = [mark for mark in trace_page.marks(records, PROMPT, TOKENS.__getitem__) if mark.round == number]
+    assert mark.kind == "plain"
+    page = look(
+        trace_page.page(sparse_moments, PROMPT, TOKENS.__getitem__, target="", draft="", rule="block"), width=390
+    )
+    plain, guesses = sum(not record.guesses for record in records), sum(len(record.guesses) for record in records)
+    assert (
+        page.locator("#few")
+        .text_content()
+        .startswith(
+            f"{guesses} guesses were made, of at most {K} in each of {len(records)} rounds. {plain} rounds had none"
+        )
+    )
+    page.locator("#slider").fill(str(number + 1))
+    assert page.locator("#round-heading").text_content() == f"Round {number + 1}: no guess, a step of plain decoding"
+    ((*_, verdict),) = cells(page, "guesses")
+    assert verdict == "plain"
+    page.locator(f"#text [data-r='{number}']").hover()
+    assert "plain, p " in page.locator("#hint").text_content()
+
+
+def test_places_and_rounds_without_guesses_have_no_acceptance(sparse_moments):
+    acceptance = trace_page.pictures(sparse_moments, 0)[0]
+    assert acceptance.name == "acceptance"
+    assert [row[0] for row in acceptance.rows] == ["1"]
+    (axes,) = acceptance.figure.axes
+    assert len(axes.patches) == 1
+    undrafted = [moment._replace(stats=jax.tree.map(jnp.zeros_like, moment.stats)) for moment in sparse_moments]
+    assert "acceptance" not in {picture.name for picture in trace_page.pictures(undrafted, 0)}
+
+
+def test_on_a_phone_the_buttons_stay_beside_what_they_change(look, text):
+    page = look(text, width=390)
+    for place in ("#text", "#guesses", "#likeliest"):
+        page.locator(place).evaluate("element => element.scrollIntoView({block: 'center'})")
+        assert page.evaluate(
+            "document.getElementById('next').getBoundingClientRect().top >= 0"
+            " && document.getElementById('next').getBoundingClientRect().bottom < 200"
+        ), place
+    page.evaluate("scrollTo(0, document.querySelector('.controls').offsetTop)")
+    assert page.evaluate("document.getElementById('guesses').getBoundingClientRect().top") < 700
 
 
 def test_rounds_to_come_are_hidden_and_the_present_one_is_marked(look, text, records):
@@ -85,11 +138,9 @@ def test_rounds_to_come_are_hidden_and_the_present_one_is_marked(look, text, rec
     tokens = page.locator("#text [data-r='1']:visible")
     assert tokens.count() == len(records[1].guesses) + (records[1].follow is not None)
     assert page.locator("#text [data-r='2']:visible").count() == 0
-    assert page.locator("#text .refused[data-r='0']:visible").count() == 0
+    assert page.locator("#text s[data-r='0']:visible").count() == 0
     page.get_by_role("button", name="Show all refused").press("Enter")
-    assert (
-        page.locator("#text .refused[data-r='0']:visible").count() == len(records[0].guesses) - records[0].num_accepted
-    )
+    assert page.locator("#text s[data-r='0']:visible").count() == len(records[0].guesses) - records[0].num_accepted
 
 
 def test_every_control_works_by_keyboard(look, text, records):
@@ -103,8 +154,11 @@ def test_every_control_works_by_keyboard(look, text, records):
     assert number.text_content() == "1"
     press("Next round", "Space")
     assert number.text_content() == "2"
-    press("Round before")
-    assert number.text_content() == "1"
+    for _ in range(2):  # the second is one too many
+        press("Round before")
+        assert number.text_content() == "1"
+    assert page.locator("#back:focus").get_attribute("aria-disabled") == "true"
+    assert page.locator("#next").get_attribute("aria-disabled") == "false"
     press("Last round")
     assert number.text_content() == last
     page.locator("#slider").press("ArrowLeft")
@@ -126,14 +180,20 @@ def test_every_control_works_by_keyboard(look, text, records):
 
 def test_a_token_under_the_pointer_tells_its_story(look, text, records):
     page = look(text)
-    number = next(i for i, record in enumerate(records) if 0 < record.num_accepted < len(record.guesses))
+    number = next(
+        i
+        for i, record in enumerate(records)
+        if 0 < record.num_accepted < len(record.guesses) and record.follow.chance > record.follow.p + 0.01
+    )
     guess, follow = records[number].guesses[0], records[number].follow
     page.locator(f"#text [data-r='{number}'][data-i='0']").hover()
     hint = page.locator("#hint").text_content()
     assert f"p {guess.p:.3f}, q {guess.q:.3f}" in hint
     assert f"accepts below {guess.accept:.3f}, draw {guess.draw:.3f}" in hint
     page.locator(f"#text span[data-r='{number}'][data-i='{records[number].num_accepted}']").hover()
-    assert f"correction, p {follow.p:.3f}" in page.locator("#hint").text_content()
+    hint = page.locator("#hint").text_content()
+    assert f"correction, p {follow.p:.3f}" in hint
+    assert f"drawn with probability {follow.chance:.3f}" in hint
     page.locator(f"#text span[data-r='{number}'][data-i='0']").click()
     assert page.locator("#number").text_content() == str(number + 1)
 
@@ -177,3 +237,14 @@ def test_two_thousand_tokens_stay_small_and_open_quickly(look, moments):
     page = look(text)
     loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
     assert 0 < loaded < 2000, f"{loaded} ms"
+
+
+@pytest.mark.heavy
+def test_a_page_of_long_drafts_in_vain_stays_small_too(moments):
+    vain = next(moment for moment in moments if moment.rows[0].num_accepted == 0)
+    (record,) = vain.rows
+    long = vain._replace(rows=(record._replace(guesses=record.guesses * 4),))
+    assert len(long.rows[0].guesses) == 16
+    text = trace_page.page([long] * 2000, [0], lambda token: b" word%d" % token, target="", draft="", rule="block")
+    assert text.count("<s data-r") == 32_000
+    assert len(text.encode()) < 3e6

@@ -14,8 +14,9 @@ function show(index) {
   current = Math.max(0, Math.min(index, sections.length - 1));
   sections.forEach((section, i) => section.classList.toggle("current", i === current));
   links.forEach((link, i) => (i === current ? link.setAttribute("aria-current", "step") : link.removeAttribute("aria-current")));
-  back.disabled = current === 0;
-  next.disabled = current === sections.length - 1;
+  // A disabled button would lose the keyboard's focus.
+  back.setAttribute("aria-disabled", String(current === 0));
+  next.setAttribute("aria-disabled", String(current === sections.length - 1));
   place.textContent = `${current + 1} of ${sections.length}: ${sections[current].querySelector("h2").textContent}`;
 }
 

@@ -20,13 +20,19 @@ function verdict(round, place) {
 }
 
 function last(round) {
+  if (!round.guesses.length) return "plain";
   return round.kept === round.guesses.length ? "bonus" : "correction";
+}
+
+function outcome(round) {
+  if (round.guesses.length) return `${round.kept} of ${round.guesses.length} kept`;
+  return round.follow ? "no guess, a step of plain decoding" : "nothing came out";
 }
 
 function showRound() {
   const round = rounds[current];
   const total = round.draft + round.verify;
-  element("round-heading").textContent = `Round ${current + 1}: ${round.kept} of ${round.guesses.length} kept`;
+  element("round-heading").textContent = `Round ${current + 1}: ${outcome(round)}`;
   element("draft-half").style.width = `${(100 * round.draft) / total}%`;
   element("verify-half").style.width = `${(100 * round.verify) / total}%`;
   element("halves").textContent = `drafting ${round.draft.toFixed(2)} ms, verifying ${round.verify.toFixed(2)} ms`;
@@ -65,8 +71,9 @@ function go(index) {
   }
   slider.value = current + 1;
   element("number").value = current + 1;
-  element("first").disabled = element("back").disabled = current === 0;
-  element("last").disabled = element("next").disabled = current === rounds.length - 1;
+  // A disabled button would lose the keyboard's focus.
+  for (const id of ["first", "back"]) element(id).setAttribute("aria-disabled", String(current === 0));
+  for (const id of ["last", "next"]) element(id).setAttribute("aria-disabled", String(current === rounds.length - 1));
   showRound();
   const now = marks.find((mark) => Number(mark.dataset.r) === current);
   const text = element("text");
