@@ -69,6 +69,7 @@ def test_every_round_is_told_as_it_was_recorded(look, text, moments, records):
             f"Round {number + 1}: {record.num_accepted} of {len(record.guesses)} kept"
         )
         halves = re.fullmatch(r"drafting ([\d.]+) ms, verifying ([\d.]+) ms", page.locator("#halves").text_content())
+        assert halves is not None
         draft, verify = moments[number][1:3]
         assert list(map(float, halves.groups())) == pytest.approx([1e3 * draft, 1e3 * verify], abs=0.006)
         rows = cells(page, "guesses")
