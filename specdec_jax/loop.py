@@ -57,8 +57,6 @@ def controlled(
     drafting = (target, target_params, drafter, drafter_params)
     if drafter is None:
         return step_by(rule, *drafting, state, config=config)[0], control
-    running = state.finish_reason == FinishReason.RUNNING
-    limit = controller.choose(costs, control, running, config.widths)
+    limit = controller.choose(costs, control, state.left, config.widths)
     state, info = step_by(rule, *drafting, state, config=config, draft_length=limit)
-    goes_on = state.finish_reason == FinishReason.RUNNING
-    return state, controller.update(control, Outcome(limit, info.num_drafted, info.num_accepted, goes_on))
+    return state, controller.update(control, Outcome(limit, info.num_drafted, info.num_accepted, state.left))

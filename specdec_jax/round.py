@@ -193,8 +193,7 @@ def _commit(
     is_broken = accepted == first_broken  # then there is no next token
     count = jnp.where(is_broken, accepted, accepted + 1)
     end = _first((block[:, :, None] == state.eos_tokens[None, None, :]).any(-1))
-    left = jnp.minimum(state.token_limit, state.room) - state.lengths
-    count = jnp.where(running, jnp.minimum(count, jnp.minimum(end + 1, left)), 0)
+    count = jnp.where(running, jnp.minimum(count, jnp.minimum(end + 1, state.left)), 0)
     lengths = state.lengths + count
 
     reason = jnp.where(is_broken & (count == accepted), FinishReason.NAN, FinishReason.RUNNING)

@@ -167,20 +167,26 @@ class GenerateState:
     # ---- output buffers, by slot ----
     logprobs: Logprobs
 
+    @property
+    def left(self) -> Int[Array, "B"]:
+        """Tokens that a row may still get, 0 for one that has ended."""
+        room = jnp.minimum(self.token_limit, self.room) - self.lengths
+        return jnp.where(self.finish_reason == FinishReason.RUNNING, room, 0)
+
     def generation(self, capacity: int) -> Generation:
         """The new tokens so far, moved to the left."""
         place = jnp.arange(capacity, dtype=jnp.int32)[None, :]
         new = self.lengths - self.prompt_lengths
         slot = jnp.minimum(self.prompt_lengths[:, None] + place, self.tokens.shape[1] - 1)
 
-        def left(buffer):
+        def moved(buffer):
             return jnp.where(place < new[:, None], jnp.take_along_axis(buffer, slot, axis=1), 0)
 
         return Generation(
-            tokens=left(self.tokens),
+            tokens=moved(self.tokens),
             lengths=new,
             finish_reason=self.finish_reason,
-            logprobs=Logprobs(raw=left(self.logprobs.raw), sampled=left(self.logprobs.sampled)),
+            logprobs=Logprobs(raw=moved(self.logprobs.raw), sampled=moved(self.logprobs.sampled)),
             stats=self.stats,
         )
 

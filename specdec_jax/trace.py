@@ -179,8 +179,7 @@ def record(
             (proposal, limit, state), draft_seconds = timed(draft, state)
             width = next(width for width in widths if width > int(proposal.length.max()))
             (state, info, evidence), verify_seconds = timed(verify, state, proposal, width)
-            runs = state.finish_reason == FinishReason.RUNNING
-            control = update(control, Outcome(limit, info.num_drafted, info.num_accepted, runs))
+            control = update(control, Outcome(limit, info.num_drafted, info.num_accepted, state.left))
             seen = jax.device_get(_look(config.rule, num_likeliest, info, evidence))
             yield Moment(
                 tuple(_round(seen, row) if running[row] else None for row in range(len(running))),
@@ -225,7 +224,7 @@ def first_round(
 
 @partial(jax.jit, static_argnames=("drafter", "config", "controller"), donate_argnames="state")
 def _draft(drafter, drafter_params, state, config, controller, costs, control):
-    limit = controller.choose(costs, control, state.finish_reason == FinishReason.RUNNING, config.widths)
+    limit = controller.choose(costs, control, state.left, config.widths)
     proposal, state = propose(RULES[config.rule], drafter, drafter_params, state, config=config, draft_length=limit)
     return proposal, limit, state
 

@@ -58,7 +58,8 @@ def bytes_read(
     step = 0.0 if drafter is None else drafter.reads * weight_bytes(drafter_params)
     total = 0.0
     for prompts, generation in answered:
-        rounds, drafted = np.asarray(generation.stats.rounds), np.asarray(generation.stats.drafted)
+        # Wide enough for bytes: counts are int32.
+        rounds, drafted = (np.asarray(count, np.int64) for count in (generation.stats.rounds, generation.stats.drafted))
         held = np.array([len(prompt) for prompt in prompts]) + np.asarray(generation.lengths) / 2
         total += rounds.max() * weights + drafted.max() * step + (rounds * held).sum() * slot
     return float(total)

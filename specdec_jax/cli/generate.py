@@ -10,7 +10,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..batch import ALONE, POD, Host, JobError, WriteError, joined
-from ..control import CONTROLLERS, Controller
+from ..control import Controller, adaptive, constant
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -106,7 +106,8 @@ class Options:
         return self.controller or ("constant" if self.is_job and not alike else "adaptive")
 
     def control(self) -> Controller:
-        return CONTROLLERS[self.chosen_controller]()
+        # Ended rows make room for the next prompts.
+        return constant() if self.chosen_controller == "constant" else adaptive("throughput")
 
     @property
     def is_job(self) -> bool:

@@ -93,7 +93,7 @@ def main(args: Sequence[str]) -> int:
 
     def of(draft: str, batch: int) -> BatchGenerator:
         made = drafting.make(draft, target)
-        ask = generator(made, options.config(), batch=batch, seed=options.seed, controller=adaptive())
+        ask = generator(made, options.config(), batch=batch, seed=options.seed, controller=adaptive("throughput"))
         return dataclasses.replace(ask, eos_tokens=())
 
     errors.print(f"{options.count} answers of {sum(one.max_new_tokens for one in work)} tokens in all")

@@ -1,6 +1,7 @@
 """Controllers of the draft length, by name. One added to CONTROLLERS is swept by the exactness suite at once."""
 
 from collections.abc import Callable
+from functools import partial
 
 from .adaptive import adaptive
 from .constant import constant
@@ -10,6 +11,7 @@ from .costs import Costs, estimate
 CONTROLLERS: dict[str, Callable[[], Controller]] = {
     "constant": constant,
     "adaptive": adaptive,
+    "throughput": partial(adaptive, "throughput"),
 }
 """Builders, of nothing. Equal arguments give the same controller, so that nothing compiles anew."""
 

@@ -1,10 +1,10 @@
-"""As many guesses as pay: committed tokens per time, expected from running acceptance and from costs, at its largest.
+"""As many guesses as pay: the time that is left, expected from running acceptance and from costs, at its least.
 
 The model of Leviathan et al. (ICML 2023), section 3, with an acceptance for each place of the block and each row, and
 with measured costs in the place of one constant. No choice that was seen to pay less than plain decoding is kept up.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import flax.struct
 import jax.numpy as jnp
@@ -19,13 +19,13 @@ _PRIOR = 0.7
 """Acceptance of a guess before any was made: high, so that drafting is tried."""
 _STRENGTH = 4.0
 """Guesses that a prior is worth: that one, and the mean over places as the prior of each place."""
-_ROW_STRENGTH = 8.0
-"""Guesses that the pooled batch is worth beside a row's own."""
 _MEMORY = 24.0
 """Drafting rounds after which a guess counts 1/e."""
 _PATIENCE, _MOST_PATIENCE = 8, 512
-"""Rounds without drafting before a probe of one guess. They double when most rows' guesses are refused in a probe; when
-most are kept, the next round probes again."""
+"""Rounds without drafting before a probe of one guess. They double when a probe fails; when it succeeds, for most of
+the rows that time hangs on, the next round probes again."""
+_NEAR = 1.1
+"""Rows that need up to this many times as many rounds fewer than the slowest are as slow as it, as far as one knows."""
 
 
 @flax.struct.dataclass
@@ -45,13 +45,23 @@ class AdaptiveState:
 
 
 @cache
-def adaptive() -> Controller:
-    """The draft length that commits most tokens per time over the rows that still run, the same for all of them.
+def adaptive(goal: str = "last_row") -> Controller:
+    """The draft length, the same for all rows, that ends the batch soonest, or that commits most tokens per time.
 
-    All rows share a pass, so a row with fewer guesses than the others would save nothing. In a batch of several rows
-    their tokens depend on each other's acceptance, though not in law; under the coupled rule not at all.
+    All rows share a pass, so a row with fewer guesses than the others would save nothing, and one that has ended saves
+    nothing either. A batch therefore takes as long as its slowest row (the goal ``last_row``), and guesses that only
+    the others keep make all of them wait. Where ended rows make room for new prompts, the tokens of all rows count
+    alike (``throughput``).
+
+    In a batch of several rows their tokens depend on each other's acceptance, though not in law; under the coupled rule
+    not at all.
+
+    Raises:
+        ValueError: an unknown goal.
     """
-    return Controller(_init, _choose, _update)
+    if goal not in _SPEEDS:
+        raise ValueError(f"goal is {goal!r}; expected one of {', '.join(_SPEEDS)}")
+    return Controller(_init, partial(_choose, goal), partial(_update, goal))
 
 
 def _init(batch: int, K: int) -> AdaptiveState:
@@ -59,20 +69,59 @@ def _init(batch: int, K: int) -> AdaptiveState:
     return AdaptiveState(none, none, none, none, idle=jnp.int32(0), patience=jnp.int32(_PATIENCE))
 
 
-def _choose(costs: Costs, state: AdaptiveState, running: Bool[Array, "B"], widths: tuple[int, ...]) -> Int[Array, "B"]:
-    made = jnp.where(running[:, None], (state.made + _STRENGTH) / (state.allowed + _STRENGTH), 0)
-    tokens = running.sum(dtype=jnp.float32) + _sum_to(made * jnp.cumprod(_acceptance(state), axis=1))
-    best = first_argmax(tokens / _time(costs, made, widths))
+def _choose(
+    goal: str, costs: Costs, state: AdaptiveState, left: Int[Array, "B"], widths: tuple[int, ...]
+) -> Int[Array, "B"]:
+    made = jnp.where(left[:, None] > 0, _made(state), 0)
+    speed = _SPEEDS[goal](1 + _sum_to(made * jnp.cumprod(_acceptance(state), axis=1)), left)
+    best = first_argmax(speed / _time(costs, made, widths))
     probe = (best == 0) & (state.idle >= state.patience)
-    return jnp.broadcast_to(jnp.where(probe, 1, best), running.shape)
+    return jnp.broadcast_to(jnp.where(probe, 1, best), left.shape)
+
+
+def _all_rows(tokens: Float[Array, "B n"], left: Int[Array, "B"]) -> Float[Array, "n"]:
+    """Of ``tokens`` a round: those of all rows that run."""
+    return jnp.where(left[:, None] > 0, tokens, 0).sum(axis=0)
+
+
+def _slowest_row(tokens: Float[Array, "B n"], left: Int[Array, "B"]) -> Float[Array, "n"]:
+    """The inverse of the rounds that the slowest row needs."""
+    return 1 / jnp.maximum((left[:, None].astype(jnp.float32) / tokens).max(axis=0), 1e-9)
+
+
+_SPEEDS = {"last_row": _slowest_row, "throughput": _all_rows}
+"""What a goal is reached sooner by, the more there is of it in a round."""
+
+
+def _concerned(goal: str, state: AdaptiveState, left: Int[Array, "B"]) -> Bool[Array, "B"]:
+    """The rows that have to keep guesses for one guess a round to bring the goal nearer."""
+    if goal == "throughput":
+        return left > 0
+    rounds = left.astype(jnp.float32) / (1 + _made(state)[:, 0] * _acceptance(state)[:, 0])
+    return (left > 0) & (rounds * _NEAR >= rounds.max())
+
+
+def _made(state: AdaptiveState) -> Float[Array, "B K"]:
+    """How often guess i comes to be made where it is allowed."""
+    return (state.made + _STRENGTH) / (state.allowed + _STRENGTH)
 
 
 def _acceptance(state: AdaptiveState) -> Float[Array, "B K"]:
-    """Of guess i, made after those before it were kept: the row's, shrunk to the batch's, shrunk to all places'."""
+    """Of guess i, made after those before it were kept: the batch's, shrunk to all places', and what a row is better.
+
+    Rows differ as far as their first guesses do by more than chance (a random effect, its variance by moments, as in
+    DerSimonian and Laird, 1986): of many rows that are alike the slowest is not taken for a slow one.
+    """
     tried, kept = state.tried.sum(axis=0), state.kept.sum(axis=0)
     mean = (kept.sum() + _STRENGTH * _PRIOR) / (tried.sum() + _STRENGTH)
     pooled = (kept + _STRENGTH * mean) / (tried + _STRENGTH)
-    return (state.kept + _ROW_STRENGTH * pooled[None]) / (state.tried + _ROW_STRENGTH)
+    guesses = state.tried[:, 0]
+    better = state.kept[:, 0] - guesses * pooled[0]
+    within = pooled[0] * (1 - pooled[0])
+    between = (jnp.square(better).sum() - within * tried[0]) / jnp.maximum(jnp.square(guesses).sum(), 1)
+    between = jnp.maximum(between, 0)
+    effect = between * better / (between * guesses + within)
+    return jnp.clip(pooled[None] + effect[:, None], 0, 1)
 
 
 def _time(costs: Costs, made: Float[Array, "B K"], widths: tuple[int, ...]) -> Float[Array, "K+1"]:
@@ -84,17 +133,17 @@ def _time(costs: Costs, made: Float[Array, "B K"], widths: tuple[int, ...]) -> F
     some = 1 - (1 - made).prod(axis=0)
     tried = jnp.pad(some[:-1], (1, 0), constant_values=1)
     verify = jnp.asarray(costs.verify)[np.searchsorted(widths, np.arange(1, widths[-1] + 1))]
-    return verify[0] + _sum_to((costs.draft_step * tried + jnp.diff(verify) * some)[None])
+    return verify[0] + _sum_to((costs.draft_step * tried + jnp.diff(verify) * some)[None])[0]
 
 
-def _sum_to(values: Float[Array, "B K"]) -> Float[Array, "K+1"]:
+def _sum_to(values: Float[Array, "B K"]) -> Float[Array, "B K+1"]:
     """Of the first 0 .. K columns."""
-    return jnp.cumsum(jnp.pad(values.sum(axis=0), (1, 0)))
+    return jnp.cumsum(jnp.pad(values, ((0, 0), (1, 0))), axis=1)
 
 
-def _update(state: AdaptiveState, outcome: Outcome) -> AdaptiveState:
+def _update(goal: str, state: AdaptiveState, outcome: Outcome) -> AdaptiveState:
     place = jnp.arange(1, state.kept.shape[1] + 1, dtype=jnp.int32)[None, :]
-    limit, drafted, accepted = (jnp.where(outcome.counts, count, 0) for count in outcome[:3])
+    limit, drafted, accepted = (jnp.where(outcome.left > 0, count, 0) for count in outcome[:3])
     allowed = place <= limit[:, None]
     made = place <= drafted[:, None]
     kept = place <= accepted[:, None]
@@ -105,7 +154,9 @@ def _update(state: AdaptiveState, outcome: Outcome) -> AdaptiveState:
         return left * before + seen.astype(jnp.float32)
 
     drafting = (limit > 0).any()
-    success = 2 * (accepted > 0).sum() > (drafted > 0).sum()
+    concerned = _concerned(goal, state, outcome.left)
+    success = 2 * (concerned & (accepted > 0)).sum() > concerned.sum()
+    # A probe in which nobody found anything to guess cost nothing.
     refused = (drafted > 0).any() & ~success
     longer = jnp.where(state.idle > 0, 2 * state.patience, state.patience)
     longer = jnp.clip(longer, _PATIENCE, _MOST_PATIENCE)

@@ -4,7 +4,7 @@ from functools import cache
 
 import jax.numpy as jnp
 
-from .._typing import Array, Bool, Int, PyTree
+from .._typing import Array, Int, PyTree
 from .controller import Controller, Outcome
 from .costs import Costs
 
@@ -24,11 +24,11 @@ def fixed(length: Int[Array, ""] | int | None) -> Controller:
         del batch, K
         return ()
 
-    def choose(costs: Costs, state: PyTree, running: Bool[Array, "B"], widths: tuple[int, ...]) -> Int[Array, "B"]:
+    def choose(costs: Costs, state: PyTree, left: Int[Array, "B"], widths: tuple[int, ...]) -> Int[Array, "B"]:
         del costs, state
         K = widths[-1] - 1
         limit = jnp.minimum(jnp.asarray(K if length is None else length, jnp.int32), K)
-        return jnp.broadcast_to(limit, running.shape)
+        return jnp.broadcast_to(limit, left.shape)
 
     def update(state: PyTree, outcome: Outcome) -> PyTree:
         del outcome

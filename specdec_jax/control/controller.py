@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .._typing import Array, Bool, Int, PyTree
+from .._typing import Array, Int, PyTree
 from .costs import Costs
 
 
@@ -15,8 +15,9 @@ class Outcome(NamedTuple):
     drafted: Int[Array, "B"]
     """Guesses that it was given: fewer, where the drafter had no more."""
     accepted: Int[Array, "B"]
-    counts: Bool[Array, "B"]
-    """Whether the row ran and goes on. One that ended may have had its block cut, which says nothing of guesses."""
+    left: Int[Array, "B"]
+    """Tokens that the row may still get, 0 if it has ended. One that ended may have had its block cut, which says
+    nothing of guesses."""
 
 
 class Controller(NamedTuple):
@@ -27,9 +28,10 @@ class Controller(NamedTuple):
 
     ``init(batch, K) -> state``
         Before the first round; K is the most guesses in a round.
-    ``choose(costs, state, running [B], widths) -> limit [B]``
-        Most guesses of each row in the coming round, from 0 to K. A verify pass feeds as many tokens as the smallest of
-        the static ``widths`` that holds each row's guesses and one token more.
+    ``choose(costs, state, left [B], widths) -> limit [B]``
+        Most guesses of each row in the coming round, from 0 to K. ``left`` are the tokens that a row may still get, 0
+        for one that has ended. A verify pass feeds as many tokens as the smallest of the static ``widths`` that holds
+        each row's guesses and one token more.
     ``update(state, outcome) -> state``
         After the round.
     """

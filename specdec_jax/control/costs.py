@@ -11,11 +11,15 @@ from .._checks import as_array, concrete
 from .._typing import Array, Float, PyTree
 from ..drafters import Drafter
 
-_TOKENS_PER_READ = {"cpu": 16}
-"""Tokens whose arithmetic takes as long as reading the weights once. On two cores, SmolLM2-135M in float32, passes over
-1, 4, 8 and 16 tokens took 46, 55, 69 and 91 ms: 43 ms and 3 ms a token."""
+_TOKENS_PER_READ = {"cpu": 12}
+"""Tokens whose arithmetic takes as long as reading the weights once."""
 _TOKENS_PER_READ_ELSEWHERE = 200
 """Of accelerators in bfloat16, by their data sheets: peak operations a byte of bandwidth (H200 206, TPU v5e 240)."""
+_READS_OF_A_PRODUCT = {"cpu": 1.3}
+"""Reads of the weights that a product with several tokens takes, in those of one with a single token, which is a
+product of another kind. On two cores, SmolLM2-135M in float32, passes over 1, 2, 5, 8, 16 and 40 tokens took 30, 43,
+64, 65, 84 and 154 ms, and in another run's 1, 4, 8 and 16 tokens 46, 55, 69 and 91 ms: 1.3 reads and 1/12 a token lie
+between."""
 
 
 class Costs(NamedTuple):
@@ -55,12 +59,18 @@ def estimate(
     """Costs where none were measured, in reads of the target's weights.
 
     A pass reads its weights once, whatever its width, and computes with them for each token of each row: n tokens take
-    ``1 + n / R`` reads, with R as known for the kind of device. A draft step feeds one token a row.
+    ``r + n / R`` reads, with r (1 for a single token) and R as known for the kind of device. A draft step feeds one
+    token a row.
     """
     R = _TOKENS_PER_READ.get(jax.default_backend(), _TOKENS_PER_READ_ELSEWHERE)
+    several = _READS_OF_A_PRODUCT.get(jax.default_backend(), 1.0)
+
+    def reads(tokens: int) -> float:
+        return (1.0 if tokens == 1 else several) + tokens / R
+
     target_bytes = _bytes(target_params)
     share = drafter.reads * _bytes(drafter_params) / target_bytes if drafter is not None and target_bytes else 0.0
-    return Costs(share * (1 + batch / R), [1 + batch * width / R for width in widths])
+    return Costs(share * reads(batch), [reads(batch * width) for width in widths])
 
 
 def _bytes(params: PyTree) -> int:

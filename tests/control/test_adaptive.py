@@ -1,5 +1,7 @@
 """The adaptive controller: what it chooses, in regimes whose best choice is known."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,31 +12,42 @@ from specdec_jax.control import Outcome
 from specdec_jax.theory import best_draft_length, speedup
 
 K, WIDTHS = 7, (1, 4, 8)
-CONTROLLER = adaptive()
+CONTROLLERS = {goal: adaptive(goal) for goal in ("last_row", "throughput")}
 CHEAP = Costs(0.05, [1.0, 1.1, 1.2]).checked(WIDTHS)
 DEAR = Costs(0.25, [1.0, 1.3, 1.9]).checked(WIDTHS)
 FREE = Costs(0.0, [1.0, 1.3, 1.6]).checked(WIDTHS)
-choose = jax.jit(CONTROLLER.choose, static_argnums=3)
-update = jax.jit(CONTROLLER.update)
+LONG = 1000  # tokens that are left, all along
 
 
 def all_made(limit, round_):
     return limit
 
 
-def play(costs, alphas, rounds, state=None, made=all_made, running=None):
+@pytest.fixture(params=list(CONTROLLERS))
+def goal(request):
+    return request.param
+
+
+@cache
+def compiled(goal):
+    controller = CONTROLLERS[goal]
+    return jax.jit(controller.choose, static_argnums=3), jax.jit(controller.update)
+
+
+def play(costs, alphas, rounds, state=None, made=all_made, left=None, goal="throughput"):
     """Limits of so many rounds, and the state after them: row b keeps a guess with ``alphas[b]``."""
+    choose, update = compiled(goal)
     rng = np.random.default_rng(0)
     rows = len(alphas)
-    running = jnp.ones(rows, bool) if running is None else jnp.asarray(running)
-    state = CONTROLLER.init(rows, K) if state is None else state
+    left = jnp.full(rows, LONG) if left is None else jnp.asarray(left)
+    state = CONTROLLERS[goal].init(rows, K) if state is None else state
     limits = []
     for round_ in range(rounds):
-        limit = choose(costs, state, running, WIDTHS)
+        limit = choose(costs, state, left, WIDTHS)
         drafted = np.array([made(n, round_) for n in limit.tolist()], np.int32)
         kept = np.cumprod(rng.random((rows, K)) < np.array(alphas)[:, None], axis=1).sum(1, dtype=np.int32)
         accepted = np.minimum(kept, drafted)
-        state = update(state, Outcome(limit, jnp.asarray(drafted), jnp.asarray(accepted), running))
+        state = update(state, Outcome(limit, jnp.asarray(drafted), jnp.asarray(accepted), left))
         assert len(set(limit.tolist())) == 1
         limits.append(int(limit[0]))
     return limits, state
@@ -46,18 +59,18 @@ def verify_cost(costs):
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.8, 0.95])
 @pytest.mark.parametrize("costs", [CHEAP, DEAR, FREE], ids=["cheap", "dear", "free"])
-def test_it_finds_the_length_of_the_closed_forms(alpha, costs):
+def test_it_finds_the_length_of_the_closed_forms(alpha, costs, goal):
     c, v = float(costs.draft_step), verify_cost(costs)
     best, gain = best_draft_length(alpha, c, v, most=K)
-    limits, _ = play(costs, [alpha] * 64, 40)
+    limits, _ = play(costs, [alpha] * 64, 40, goal=goal)
     # Sixty-four rows know alpha well. A length next to the best may cost next to nothing.
     for length in limits[10:]:
         probing = best == 0 and length == 1
         assert probing or speedup(alpha, length, c, v(length)) == pytest.approx(gain, rel=0.03)
 
 
-def test_a_useless_drafter_is_left_alone_but_for_ever_rarer_probes():
-    limits, _ = play(DEAR, [0.0], 300)
+def test_a_useless_drafter_is_left_alone_but_for_ever_rarer_probes(goal):
+    limits, _ = play(DEAR, [0.0], 300, goal=goal)
     assert limits[0] > 0
     drafted = np.flatnonzero(limits)
     first_idle = limits.index(0)
@@ -67,9 +80,9 @@ def test_a_useless_drafter_is_left_alone_but_for_ever_rarer_probes():
     np.testing.assert_array_equal(gaps, [9, 17, 33, 65, 129])
 
 
-def test_it_comes_back_when_the_drafter_does():
-    _, state = play(DEAR, [0.0], 60)
-    limits, _ = play(DEAR, [0.95], 120, state)
+def test_it_comes_back_when_the_drafter_does(goal):
+    _, state = play(DEAR, [0.0], 60, goal=goal)
+    limits, _ = play(DEAR, [0.95], 120, state, goal=goal)
     assert limits[:5] == [0] * 5
     assert np.mean(limits[-20:]) > 3
 
@@ -92,28 +105,44 @@ def test_rows_that_ended_do_not_count():
     good, bad = [0.95] * 31, [0.0]
     limits, state = play(DEAR, good + bad, 40)
     assert min(limits[5:]) >= 3
-    limits, _ = play(DEAR, good + bad, 30, state, running=[False] * 31 + [True])
+    limits, _ = play(DEAR, good + bad, 30, state, left=[0] * 31 + [LONG])
     assert 0 in limits
 
 
-def test_nothing_is_learnt_from_rows_that_ran_out():
-    state = CONTROLLER.init(2, K)
+def test_a_batch_takes_as_long_as_its_slowest_row():
+    """Where ended rows make room for others, a row that keeps nothing weighs no more than another; else it decides."""
+    good, bad = [0.95] * 15, [0.0]
+    assert min(play(DEAR, good + bad, 40)[0][5:]) >= 3
+    limits, _ = play(DEAR, good + bad, 400, goal="last_row")
+    assert np.mean(np.array(limits[10:]) > 0) < 0.02
+    limits, _ = play(DEAR, good + bad, 40, left=[LONG] * 15 + [50], goal="last_row")
+    assert min(limits[5:]) >= 3
+
+
+def test_an_unknown_goal():
+    with pytest.raises(ValueError, match="goal is 'speed'; expected one of last_row, throughput"):
+        adaptive("speed")
+
+
+def test_nothing_is_learnt_from_rows_that_ran_out(goal):
+    _, update = compiled(goal)
+    state = CONTROLLERS[goal].init(2, K)
     seven, two = (jnp.array([n, n], jnp.int32) for n in (7, 2))
-    state = update(state, Outcome(seven, drafted=seven, accepted=two, counts=jnp.array([True, False])))
+    state = update(state, Outcome(seven, drafted=seven, accepted=two, left=jnp.array([3, 0])))
     np.testing.assert_array_equal(state.kept, [[1, 1, 0, 0, 0, 0, 0], [0] * K])
     np.testing.assert_array_equal(state.tried, [[1, 1, 1, 0, 0, 0, 0], [0] * K])
     np.testing.assert_array_equal(state.made, [[1] * K, [0] * K])
 
 
-def test_costs_are_traced():
+def test_costs_are_traced(goal):
     counted = []
 
     @jax.jit
-    def count(costs, state, running):
+    def count(costs, state, left):
         counted.append(1)
-        return CONTROLLER.choose(costs, state, running, WIDTHS)
+        return CONTROLLERS[goal].choose(costs, state, left, WIDTHS)
 
-    state, running = CONTROLLER.init(1, K), jnp.ones(1, bool)
-    found = {int(count(costs.checked(WIDTHS), state, running)[0]) for costs in (CHEAP, DEAR, Costs(9.0, [1, 1, 1]))}
+    state, left = CONTROLLERS[goal].init(1, K), jnp.full(1, LONG)
+    found = {int(count(costs.checked(WIDTHS), state, left)[0]) for costs in (CHEAP, DEAR, Costs(9.0, [1, 1, 1]))}
     assert len(counted) == 1
     assert len(found) > 1

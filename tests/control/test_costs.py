@@ -22,15 +22,15 @@ def test_a_draft_step_is_its_share_of_the_bytes():
     costs = estimate(WEIGHTS, draft_model(TARGET), HALF, 1, WIDTHS)
     assert costs.draft_step == pytest.approx(0.5 * costs.verify[0])
     exit_ = early_exit(TARGET, reads=0.25)
-    assert estimate(WEIGHTS, exit_, WEIGHTS, 4, WIDTHS).draft_step == pytest.approx(0.25 * (1 + 4 / 16))
+    assert estimate(WEIGHTS, exit_, WEIGHTS, 4, WIDTHS).draft_step == pytest.approx(0.25 * (1.3 + 4 / 12))
     assert estimate(WEIGHTS, ngram(), None, 1, WIDTHS).draft_step == 0
     assert estimate((), ngram(), None, 1, WIDTHS).draft_step == 0
 
 
 def test_passes_of_more_tokens_take_longer():
     one, many = (estimate(WEIGHTS, ngram(), None, batch, WIDTHS).verify for batch in (1, 32))
-    assert one[2] / one[0] == pytest.approx((1 + 8 / 16) / (1 + 1 / 16))
-    assert many[2] / many[0] == pytest.approx((1 + 256 / 16) / (1 + 32 / 16))
+    assert one[2] / one[0] == pytest.approx((1.3 + 8 / 12) / (1 + 1 / 12))
+    assert many[2] / many[0] == pytest.approx((1.3 + 256 / 12) / (1.3 + 32 / 12))
 
 
 def test_a_rounds_cost_is_that_of_the_width_it_needs():
