@@ -3,7 +3,7 @@
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .draft_vocabulary import load_draft, narrowed
 from .errors import LoadError
-from .feature_head_files import LoadedHead, find_head, head_for, load_head, save_head
+from .feature_head_files import LoadedHead, find_head, head_for, heads, load_head, save_head
 from .gemma3 import Gemma3Config
 from .gpt2 import GPT2Config
 from .language_model import (
@@ -44,6 +44,7 @@ __all__ = [
     "config_from_json",
     "find_head",
     "head_for",
+    "heads",
     "init_params",
     "load",
     "load_checkpoint",

@@ -100,6 +100,11 @@ def find_head(path_or_name: str | os.PathLike[str]) -> Path | None:
     return None
 
 
+def heads() -> list[str]:
+    """The names of the feature heads that come with the package."""
+    return sorted(place.parent.name for place in _SHIPPED.glob(f"*/{SETTINGS}"))
+
+
 def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float32) -> LoadedHead:
     """Read what `save_head` wrote, into ``dtype``.
 

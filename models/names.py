@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +35,12 @@ class Place(NamedTuple):
     """The name it was asked for by, or the last part of its path."""
 
 
-def resolve(path_or_name: str | os.PathLike[str]) -> Place:
+def resolve(path_or_name: str | os.PathLike[str], known: Iterable[str] = NAMES) -> Place:
     """The file or directory that `load` reads.
 
     In this order: one of `NAMES`; a path that exists; the name of a model on the Hugging Face Hub, as in
-    ``Qwen/Qwen2.5-0.5B-Instruct``, whose files are fetched into huggingface_hub's own cache, or found there.
+    ``Qwen/Qwen2.5-0.5B-Instruct``, whose files are fetched into huggingface_hub's own cache, or found there. An error
+    lists the names that are ``known``.
 
     Raises:
         LoadError: there is no such path or name, or its files cannot be had.
@@ -50,7 +52,7 @@ def resolve(path_or_name: str | os.PathLike[str]) -> Place:
         if isinstance(path_or_name, str) and _OWNER_AND_NAME.fullmatch(path_or_name) and path.suffix not in _FILES:
             return Place(hub.fetch(path_or_name), path_or_name)
         raise LoadError(
-            f"{path} does not exist and is none of the known names ({', '.join(NAMES)}); expected a Hugging Face "
+            f"{path} does not exist and is none of the known names ({', '.join(known)}); expected a Hugging Face "
             "directory or a GGUF file on this machine, or the owner/name of a model on the Hugging Face Hub"
         )
     if path.is_file() and path.suffix == ".safetensors":

@@ -16,4 +16,7 @@ def as_array(name: str, value, expected: str):
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:  # rows of different lengths, mostly
-        raise ValueError(f"{name} is no array ({error}); expected {expected}, rows of one length") from error
+        raise ValueError(
+            f"{name} is no array ({error}); expected {expected}, rows of one length; traced values as one array, by "
+            "jnp.stack"
+        ) from error

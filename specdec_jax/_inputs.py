@@ -11,7 +11,7 @@ from ._typing import Array, Int, Key
 from .drafters import Drafter
 from .lm import LanguageModel
 from .sampling import SamplingParams, row_keys
-from .state import GenerateConfig
+from .state import GenerateConfig, GenerateState
 
 _UNLIMITED = np.iinfo(np.int32).max
 
@@ -75,8 +75,19 @@ def prepare(
         keys=_keys(key, batch),
         sampling=sampling.broadcast(batch),
         max_new_tokens=jnp.broadcast_to(limit, (batch,)),
-        eos_tokens=_eos_array(eos_tokens),
+        eos_tokens=_eos_array(eos_tokens, target.vocab_size),
     )
+
+
+def check_step(state: GenerateState, drafter: Drafter | None, config: GenerateConfig) -> None:
+    """Raise a ValueError for a round of a state that was made for something else."""
+    made, K = state.stats.drafted_at.shape[1], 0 if drafter is None else config.draft_length
+    if made != K:
+        raise ValueError(
+            f"the state was made for rounds of {made} guesses, and this one has {K}; expected the config and the "
+            "drafter that init was given, and draft_length to make fewer guesses"
+        )
+    _check_rule(config, state.sampling)
 
 
 def _keys(key, batch: int) -> Key[Array, "B"]:
@@ -87,11 +98,15 @@ def _keys(key, batch: int) -> Key[Array, "B"]:
     return row_keys(key, batch)
 
 
-def _eos_array(eos_tokens) -> jnp.ndarray:
+def _eos_array(eos_tokens, vocab_size: int) -> jnp.ndarray:
     """End tokens as an array whose size is a multiple of eight, so that one more of them compiles nothing new."""
     ids = _integers("eos_tokens", eos_tokens if np.size(eos_tokens) else np.zeros(0, np.int32))
     if ids.ndim > 1:
         raise ValueError(f"eos_tokens has shape {ids.shape}; expected a list of token ids, shared by all rows")
+    known = concrete(ids)
+    bad = () if known is None else known[(known < 0) | (known >= vocab_size)]
+    if len(bad):
+        raise ValueError(f"eos_tokens has {bad[0]}, which the target never draws; expected ids in [0, {vocab_size})")
     ids = ids.reshape(-1)
     size = max(8, -(-ids.shape[0] // 8) * 8)
     return jnp.pad(ids, (0, size - ids.shape[0]), constant_values=-1)  # no token has the id -1

@@ -139,7 +139,9 @@ def _init(target, target_params, drafter, drafter_params, inputs: Inputs, config
     # The last block of a full row hangs K slots over, and one more token than is cached is known.
     slots = -(-(config.capacity + K) // 8) * 8
     W = slots + 1
-    tokens = jnp.pad(prompts[:, :W], ((0, 0), (0, max(W - P, 0))))
+    # Padding may be any number, -100 for instance, for which a model's embedding may give NaN.
+    inside = jnp.arange(P, dtype=jnp.int32)[None] < prompt_lengths[:, None]
+    tokens = jnp.pad(jnp.where(inside, prompts, 0)[:, :W], ((0, 0), (0, max(W - P, 0))))
 
     full = config.capacity if target.max_positions is None else min(config.capacity, target.max_positions)
     valid = (prompt_lengths >= 1) & (prompt_lengths <= min(full, P))

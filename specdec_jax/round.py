@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ._inputs import check_step
 from ._typing import Array, Bool, Float, Int, PyTree
 from .drafters import Context, Drafter
 from .lm import LanguageModel
@@ -31,7 +32,11 @@ def step(
 
     ``draft_length`` (traced; one number or one a row) bounds this round's guesses below ``config.draft_length``; it
     must not depend on tokens that are yet to be verified.
+
+    Raises:
+        ValueError: the state was made by `init` for another draft length, or the rule is not for its temperatures.
     """
+    check_step(state, drafter, config)
     drafting = (target, target_params, drafter, drafter_params)
     return step_by(RULES[config.rule], *drafting, state, config=config, draft_length=draft_length)
 

@@ -29,6 +29,10 @@ class FinishReason(enum.IntEnum):
     """Its prompt was empty or longer than the row (only where lengths are traced; otherwise an error says so)."""
 
 
+_MOST = 1 << 24
+"""Slots, beyond which nobody has a model, and int32 would soon run over."""
+
+
 @dataclasses.dataclass(frozen=True)
 class GenerateConfig:
     """All that is static: a change compiles anew. Whatever else varies is traced."""
@@ -47,13 +51,16 @@ class GenerateConfig:
     the widest."""
 
     def __post_init__(self):
-        if self.rule not in RULES:
+        if not isinstance(self.rule, str) or self.rule not in RULES:
             raise ValueError(f"rule is {self.rule!r}; expected one of {', '.join(RULES)}")
         for name, least in (("capacity", 2), ("draft_length", 1), ("prefill_chunk", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} is {value!r}; expected an integer >= {least}")
-        widths, widest = self.widths, self.draft_length + 1
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < _MOST:
+                raise ValueError(f"{name} is {value!r}; expected an integer from {least} to {_MOST - 1}")
+        given, widest = self.verify_widths, self.draft_length + 1
+        if not isinstance(given, tuple) or not all(isinstance(width, int) for width in given):
+            raise ValueError(f"verify_widths is {given!r}; expected a tuple of integers")
+        widths = self.widths
         if list(widths) != sorted(set(widths)) or widths[0] < 1 or widths[-1] != widest:
             raise ValueError(
                 f"verify_widths is {self.verify_widths}; expected ascending widths of at least 1, the last of them "

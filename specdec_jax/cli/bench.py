@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
-from rich.console import Console
 
 from ..models import Loaded, load, pair, resolve, save
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, costs, drafting, requests
+from . import UserError, consoles, costs, drafting, requests
 from .options import File, check_outputs, parse
 from .output import known
 from .prompts import SHIPPED, from_file
@@ -89,10 +88,10 @@ def main(args: Sequence[str]) -> int:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     from .. import bench
 
-    errors = Console(stderr=True, highlight=False, style="dim")
+    errors = consoles.errors(style="dim")
     prompts = from_file(options.prompt_file)
     errors.print(f"loading {options.target}")
-    target = load(options.target)
+    target = drafting.load_target(options.target, options.draft)
     config = options.config()
     asked, faults = requests.prepare(
         prompts,
@@ -176,7 +175,7 @@ def _assistant(options: Options, target: Loaded, folder: Path) -> Path | None:
 def _show(found: dict, options: Options) -> None:
     from ..bench.report import report
 
-    report(found, Console(highlight=False))
+    report(found, consoles.console())
     if options.picture is not None:
         from ..bench.picture import picture
         from ..viz.picture import style

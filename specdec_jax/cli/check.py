@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..drafters import ngram
-from ..models import Tokenizer, load
+from ..models import Tokenizer
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..testing.checks import SIGNIFICANCE
@@ -24,7 +24,7 @@ from ..testing.drafter import check_drafter
 from ..testing.equality import Equality, Pair, answers, equality
 from ..testing.language_model import check_language_model
 from ..testing.next_tokens import NextTokens, next_tokens
-from . import UserError, drafting, requests
+from . import UserError, consoles, drafting, requests
 from .options import parse
 from .prompts import SHIPPED, from_file
 
@@ -90,10 +90,10 @@ class Finding:
 def main(args: Sequence[str]) -> int:
     """Run the command; 1 where something does not hold."""
     options = parse(Options, "check", args)
-    errors = Console(stderr=True, highlight=False, style="dim")
+    errors = consoles.errors(style="dim")
     prompts = from_file(options.prompt_file)
     errors.print(f"loading {options.target}")
-    target = load(options.target, layers=options.layers)
+    target = drafting.load_target(options.target, options.draft, layers=options.layers)
     made = drafting.make(options.draft, target)
     pair = Pair(made.target.model, made.target.params, made.drafter, made.params)
     asked, faults = requests.prepare(
@@ -109,7 +109,7 @@ def main(args: Sequence[str]) -> int:
     ids = [list(request.token_ids) for request in asked]
     dtype = str(jax.tree.leaves(target.params)[0].dtype)
 
-    console, found = Console(highlight=False), []
+    console, found = consoles.console(), []
     console.print(f"{options.target} with {made.name}, {dtype}, K = {options.draft_length}\n", markup=False)
     for finding in findings(pair, ids, options, dtype, target.tokenizer, errors):
         found.append(finding)

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from ..batch import Answer, BatchGenerator, Request
 from ..control import adaptive
-from ..models import Tokenizer, load
+from ..models import Tokenizer
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, drafting, output, requests
+from . import UserError, consoles, drafting, output, requests
 from .engine import Timed, generator, one_at_a_time
 from .options import parse
 from .prompts import SHIPPED, from_file
@@ -54,10 +54,10 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command; 1 where a drafter changed an answer."""
     options = parse(Options, "demo", args)
-    console = Console(highlight=False)
+    console = consoles.console()
     prompts = from_file(options.prompt_file)
     console.print(f"Loading {options.target}", style="dim")
-    target = load(options.target)
+    target = drafting.load_target(options.target, options.draft)
     config = dataclasses.replace(_CONFIG, draft_length=options.draft_length)
 
     def ask_by(name: str) -> BatchGenerator:

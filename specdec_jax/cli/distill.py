@@ -31,7 +31,7 @@ from ..training import (
 from ..training.evaluate import Drafting as Evaluated
 from ..training.evaluate import Question, in_generation
 from ..training.report import card, curves
-from . import UserError, drafting, requests
+from . import UserError, consoles, drafting, requests
 from .options import File, parse
 from .prompts import from_file
 
@@ -72,7 +72,7 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "distill", args)
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = consoles.errors()
     if options.devices > len(jax.devices()):
         raise UserError(f"devices is {options.devices}, but there are {len(jax.devices())}; expected at most that many")
     target = load(options.target)

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from .._typing import PyTree
 from ..drafters import Drafter, draft_model, early_exit, feature_head, ngram
 from ..lm import FeatureModel, LanguageModel
-from ..models import Loaded, LoadError, find_head, head_for, load_draft, load_head
+from ..models import NAMES, Loaded, LoadError, find_head, head_for, heads, load, load_draft, load_head, resolve
 from . import UserError
 
 _EXIT = "exit:"
@@ -30,6 +30,13 @@ class Drafting(NamedTuple):
     params: PyTree
     passes: Callable[[int], list[tuple[LanguageModel, int, int]]] = lambda K: []
     """The forward passes of a round of K guesses: a model, the tokens fed, and how many times."""
+
+
+def load_target(path_or_name: str, draft: str, **how: Any) -> Loaded:
+    """`models.load` of the target, once it is known that there is something by the name of ``draft``."""
+    if is_model(draft):
+        resolve(draft, known=(*NAMES, *heads()))
+    return load(path_or_name, **how)
 
 
 def make(name: str, target: Loaded, mesh: Mesh | None = None) -> Drafting:

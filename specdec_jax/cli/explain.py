@@ -9,11 +9,9 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from .._typing import Array
-from ..models import load
 from ..sampling import RoundKeys, SamplingParams
 from ..state import GenerateConfig
 from ..trace import first_round
@@ -22,7 +20,7 @@ from ..verify.proposal import q_of
 from ..viz import explain, picture
 from ..viz.duel import constant_rounds, duel
 from ..viz.glyphs import label
-from . import UserError, drafting, requests
+from . import UserError, consoles, drafting, requests
 from .options import SAMPLING, File, check_integers, check_outputs, check_text, parse
 
 _TOLERANCE = 1e-3  # of the sum of probabilities that people write down
@@ -84,7 +82,7 @@ def main(args: Sequence[str]) -> int:
     if options.figures is not None:
         for one in told.pictures.values():
             picture.save(one, options.figures)
-    Console(highlight=False).print(f"{options.output}: {len(told.pictures)} figures", markup=False, soft_wrap=True)
+    consoles.console().print(f"{options.output}: {len(told.pictures)} figures", markup=False, soft_wrap=True)
     return 0
 
 
@@ -101,7 +99,7 @@ class Subject(NamedTuple):
 
 
 def _from_models(options: Options) -> Subject:
-    target = load(options.target)
+    target = drafting.load_target(options.target, options.draft)
     chosen = drafting.make(options.draft, target)
     if chosen.drafter is None:
         raise UserError("the draft is none; expected a drafter, such as a feature head, exit:M, a model or ngram")

@@ -11,10 +11,9 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..batch import ALONE, POD, Host, JobError, WriteError, joined
 from ..control import Controller, adaptive, constant
-from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, drafting, in_order, job, requests
+from . import UserError, consoles, drafting, in_order, job, requests
 from .meshes import mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, parse
 
@@ -93,6 +92,8 @@ class Options:
                 )
         if self.tensor is not None:
             check_integers(self, tensor=(1, 2**31))
+        if self.logprobs and self.format != "jsonl" and not self.is_job:
+            raise ValueError("logprobs are asked for, but answers come as text; expected --format jsonl beside it")
         if self.scope == "pod" and self.tensor is None:
             raise ValueError("scope is pod, but tensor is missing; expected --tensor with a number of chips")
         given = [name for name in ("coordinator", "processes", "process") if getattr(self, name) is not None]
@@ -118,7 +119,7 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command; 1 where some prompts could not be answered, 2 where none could, 3 where a job was stopped."""
     options = parse(Options, "generate", args)
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = consoles.errors()
     try:
         with _hosts(options) as host:
             return _answer(options, host, errors)
@@ -144,7 +145,7 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
             raise UserError(f"{file} is no regular file; expected one, for a job reads its prompts again to go on")
         prompts = [] if options.is_job else in_order.prompts_of(options)
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
-        target = load(options.target, mesh=mesh)
+        target = drafting.load_target(options.target, options.draft, mesh=mesh)
         chosen = drafting.make(options.draft, target, mesh)
     reading = functools.partial(
         requests.reader,

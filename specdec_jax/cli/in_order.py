@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..batch import Answer, Finished, Refused, Request
 from ..state import FinishReason
-from . import UserError, output
+from . import UserError, consoles, output
 from .drafting import Drafting
 from .engine import generator
 from .progress import bar
@@ -55,7 +55,7 @@ def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors
     """Answer them; returns how many answers broke off for broken logits."""
     tally, tokenizer, broken = output.Tally(), chosen.target.tokenizer, 0
     with _open(options.output) as file, bar(len(asked)) as progress:
-        console = Console(file=file, highlight=False)
+        console = consoles.console(file)
         ask = generator(
             chosen,
             options.config,
@@ -104,7 +104,7 @@ def _open(path: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, for errors of the body are no errors of opening
+        file = Path(path).open("a", encoding="utf-8", newline="")  # noqa: SIM115, for errors of the body are no errors of opening
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; expected a file in a folder that exists") from error
     with file:

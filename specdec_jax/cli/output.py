@@ -14,6 +14,7 @@ from .. import state
 from ..batch import Answer, Counts, Finished, Refused
 from ..models import Tokenizer
 from ..state import FinishReason
+from .consoles import write_text
 from .prompts import Fault, Prompt, label_of
 
 
@@ -110,7 +111,7 @@ def print_answer(answer: Answer, tokenizer: Tokenizer | None, console: Console, 
     console.rule(Text(heading(answer), style="bold"), align="left")
     if under:
         console.print(under + "\n", markup=False, style="dim", soft_wrap=True)
-    console.print(text_of(answer, tokenizer), markup=False, highlight=False, soft_wrap=True)
+    write_text(text_of(answer, tokenizer), console)
     if answer.finish_reason in _CUT_OFF:
         console.print(f"[{_CUT_OFF[answer.finish_reason]}]", markup=False, style="bold")
     console.print()

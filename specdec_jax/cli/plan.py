@@ -15,7 +15,7 @@ from ..models import config_from_json
 from ..models.config import DecoderConfig
 from ..sharding import make_mesh
 from ..state import GenerateConfig
-from . import UserError
+from . import UserError, consoles
 from .options import parse
 
 SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "configs").glob("*.json"))}
@@ -75,7 +75,7 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "plan", args)
-    errors = Console(stderr=True, highlight=False, style="dim")
+    errors = consoles.errors(style="dim")
     target = _config(options.target)
     draft = None if options.draft == "none" else _config(options.draft)
     jax.config.update("jax_platforms", "cpu")  # nothing here runs on the chips that are compiled for
@@ -102,7 +102,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(str(error)) from error
     chip = plan.chip_of(options.topology)
     found = _found(options, asked, report, plan.estimate(asked, chip, alpha=options.alpha, length=options.length), chip)
-    show(found, Console(highlight=False))
+    show(found, consoles.console())
     print(json.dumps(found))
     return 0 if found["fits"] else 1
 

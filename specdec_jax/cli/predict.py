@@ -14,7 +14,7 @@ from .. import theory
 from ..state import GenerateConfig
 from ..viz import picture
 from ..viz.curves import Curve, by_draft_length
-from . import UserError
+from . import UserError, consoles
 from .options import CONFIG, File, check_integers, parse
 
 _ALPHAS, _DRAFT_COST = (0.6, 0.7, 0.8, 0.9), 0.05
@@ -96,7 +96,7 @@ def main(args: Sequence[str]) -> int:
     options = parse(Options, "predict", args)
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise UserError(f"cannot write {options.output}; expected a file in a folder that exists")
-    console = Console(highlight=False)
+    console = consoles.console()
     if options.of_models:
         from .predict_models import predict_models
 

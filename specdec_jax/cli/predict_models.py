@@ -10,12 +10,11 @@ from rich.table import Table
 from .. import bench, theory
 from ..bench.lengths import ADAPTIVE, PLAIN, Forecast, Lengths
 from ..control import Costs
-from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..viz.curves import Curve, by_draft_length
 from ..viz.picture import Picture
-from . import UserError, costs, drafting, requests
+from . import UserError, consoles, costs, drafting, requests
 from .prompts import SHIPPED, from_file
 
 if TYPE_CHECKING:
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 
 def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], Picture]:
     """Figures ready for JSON, and the picture; a table is printed."""
-    errors = Console(stderr=True, highlight=False, style="dim")
+    errors = consoles.errors(style="dim")
     name = options.target or "smollm2-135m"
     prompts = from_file(options.prompt_file or SHIPPED)
     errors.print(f"loading {name}")
-    target, config = load(name), options.config()
+    target, config = drafting.load_target(name, options.draft or "ngram"), options.config()
     asked, faults = requests.prepare(
         prompts,
         target,

@@ -15,7 +15,7 @@ from ..control import adaptive
 from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, drafting, requests
+from . import UserError, consoles, drafting, requests
 from .engine import generator
 from .options import parse
 from .prompts import SHIPPED, from_file
@@ -69,7 +69,7 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command; 1 where refill changed an answer."""
     options = parse(Options, "throughput", args)
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False, style="dim")
+    console, errors = consoles.console(), consoles.errors(style="dim")
     target = load(options.target)
     asked, faults = requests.prepare(
         from_file(options.prompt_file),

@@ -8,16 +8,14 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..control import CONTROLLERS
-from ..models import load
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..trace import record
 from ..viz import picture, terminal, trace_page
-from . import costs, drafting, requests
+from . import consoles, costs, drafting, requests
 from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, check_text, parse
 
 
@@ -62,8 +60,8 @@ def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "trace", args)
     check_outputs(options.output, options.figures)
-    console = Console(highlight=False)
-    target = load(options.target)
+    console = consoles.console()
+    target = drafting.load_target(options.target, options.draft)
     chosen = drafting.make(options.draft, target)
     request = requests.only(
         options.prompt,

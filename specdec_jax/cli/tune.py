@@ -10,10 +10,9 @@ from tyro.conf import OmitArgPrefixes
 
 from ..bench.simulated import SimulatedCost
 from ..control import Costs
-from ..models import load
 from ..state import GenerateConfig
 from ..theory import expected_tokens
-from . import UserError, costs, drafting
+from . import UserError, consoles, costs, drafting
 from .options import CONFIG, parse
 
 
@@ -52,9 +51,9 @@ def main(args: Sequence[str]) -> int:
     options = parse(Options, "tune", args)
     from .. import bench
 
-    errors = Console(stderr=True, highlight=False, style="dim")
+    errors = consoles.errors(style="dim")
     errors.print(f"loading {options.target}")
-    made = drafting.make(options.draft, load(options.target))
+    made = drafting.make(options.draft, drafting.load_target(options.target, options.draft))
     assert made.drafter is not None, "Options refuses none"
     errors.print("timing rounds of several lengths")
     config = options.config
@@ -74,7 +73,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(str(error)) from error
     key = costs.key(made, config, options.batch)
     path = costs.save(key, found)
-    report(found, rounds, config, Console(highlight=False))
+    report(found, rounds, config, consoles.console())
     errors.print(f"kept in {path}")
     record = {"path": str(path), "key": key, "draft_step": found.draft_step, "verify": list(found.verify)}
     print(json.dumps(record | {"rounds": [one._asdict() for one in rounds]}))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from busy import CAPACITY, DRAFT, EOS, GUESSERS, PARAMS, SEED, TARGET, WEAK, V, config, make, requests
+from marks import at_once
 
 from specdec_jax import (
     DRAFTERS,
@@ -65,8 +66,6 @@ PAIRS = [
     ("token", "ngram"),
     ("greedy", "feature_head"),
 ]
-AT_ONCE = 2
-"""Of them; the others run with the heavy tests."""
 
 
 def test_every_rule_and_drafter_is_tested():
@@ -75,9 +74,7 @@ def test_every_rule_and_drafter_is_tested():
     assert names == {*DRAFTERS, "none"}
 
 
-@pytest.mark.parametrize(
-    ("rule", "name"), [*PAIRS[:AT_ONCE], *(pytest.param(*pair, marks=pytest.mark.heavy) for pair in PAIRS[AT_ONCE:])]
-)
+@pytest.mark.parametrize(("rule", "name"), at_once(PAIRS, [("block", "draft_model")]))
 def test_answers_are_those_of_generate(rule, name):
     asked = requests(rule=rule)
     whole = one_batch(name, rule, asked)

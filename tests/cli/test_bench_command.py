@@ -61,6 +61,7 @@ def test_tables_a_picture_and_one_line_of_json(tiny, prompts, tmp_path, capsys):
     assert "batch size" in picture.read_text()
 
 
+@pytest.mark.heavy
 def test_random_weights_for_the_drafter_and_not_for_the_target(tiny):
     target = load(tiny)
     built, draft = command._drafted(command.Options(draft=str(tiny), random_draft=True), target)

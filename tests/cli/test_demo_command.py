@@ -20,7 +20,15 @@ def test_it_compares_and_says_that_the_text_is_the_same(tiny, write_lines, capsy
 
 @pytest.mark.heavy
 def test_it_fails_where_a_drafter_changes_an_answer(tiny, write_lines, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "_same", lambda pairs: 0)
+    asked = demo.one_at_a_time
+
+    def changed(ask, requests):
+        for timed in asked(ask, requests):
+            drafted = timed.answer.counts.drafted > 0
+            ids = [*timed.answer.token_ids[:-1], timed.answer.token_ids[-1] + drafted]
+            yield timed._replace(answer=timed.answer._replace(token_ids=ids))
+
+    monkeypatch.setattr(demo, "one_at_a_time", changed)
     path = write_lines({"prompt": "a"})
     assert main(["demo", "--target", str(tiny), "--prompt-file", str(path), "--max-new-tokens", "4"]) == 1
     assert "OTHER TEXT" in capsys.readouterr().out

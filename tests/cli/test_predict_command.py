@@ -127,6 +127,7 @@ def test_two_models_beside_the_measurement(pair, write_lines, tmp_path, capsys):
     assert picture.read_text().count("measured") >= 1
 
 
+@pytest.mark.heavy
 def test_answers_too_short_to_time(pair, write_lines, monkeypatch, capsys):
     def in_turns(runs, repeats):
         for run in runs.values():

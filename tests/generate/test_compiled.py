@@ -1,13 +1,11 @@
 """One compiled program: what changes compiles nothing, and it works inside other people's transformations."""
 
-from collections import Counter
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.typing import ArrayLike
 from programs import quick
 from toys import (
     CAPACITY,
@@ -20,73 +18,26 @@ from toys import (
     ROWS,
     TARGET,
     WEAK,
-    WIDTHS,
-    V,
     config,
     guesser,
     run,
 )
 
 from specdec_jax import (
-    Costs,
     FinishReason,
     GenerateState,
-    LanguageModel,
     Round,
     SamplingParams,
-    draft_model,
     generate,
     init,
     step,
 )
 from specdec_jax.sampling import row_keys
-from specdec_jax.testing import random_logits
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
 CONSTANTLY = {"controller": CONSTANT}
 """As `run` does."""
-
-
-def counting(model: LanguageModel, traces: Counter, name: str) -> LanguageModel:
-    """The model, counting how often it is traced."""
-
-    def apply(*args):
-        traces[name] += 1
-        return model.apply(*args)
-
-    return model._replace(apply=apply)
-
-
-def test_other_values_compile_nothing():
-    traces = Counter()
-    target = counting(TARGET, traces, "target")
-    drafter = draft_model(counting(TARGET, traces, "draft"))
-
-    def call(prompts: ArrayLike = PROMPTS, lengths=PROMPT_LENGTHS, params=PARAMS, draft_params=WEAK, **options):
-        options = {"key": KEYS, "sampling": MIXED, "max_new_tokens": 9, "eos_tokens": (3,)} | options
-        several = config("block", verify_widths=WIDTHS)
-        return generate(target, params, drafter, draft_params, prompts, lengths, config=several, **options)
-
-    call()
-    first = traces.copy()
-    call(prompts=PROMPTS[::-1].copy(), lengths=PROMPT_LENGTHS[::-1].copy())
-    call(prompts=jnp.asarray(PROMPTS), lengths=PROMPT_LENGTHS.tolist())
-    call(params=random_logits(5, 97, V), draft_params=PARAMS)
-    call(key=jax.random.key(1))
-    call(key=jax.random.PRNGKey(2))
-    call(sampling=SamplingParams())
-    call(sampling=SamplingParams(temperature=0.3, top_k=3, top_p=0.5, min_p=0.1))
-    call(sampling=SamplingParams(temperature=0))
-    call(max_new_tokens=20)
-    call(max_new_tokens=np.arange(ROWS))
-    call(max_new_tokens=None)
-    call(eos_tokens=())
-    call(eos_tokens=[1, 2, 3, 4, 5, 6, 7, 8])
-    call(eos_tokens=jnp.array([4, 2]))
-    call(costs=Costs(0.1, [1.0, 1.3]))
-    call(costs=Costs(jnp.float32(2), jnp.ones(2)))
-    assert traces == first, f"traced anew: {traces - first}"
 
 
 def plain(key):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from marks import at_once
 from toys import COSTS, PAIRS, PARAMS, ROWS, TARGET, WEAK, WIDTHS, K, greedy_walk, guesser, run
 
 from specdec_jax import CONTROLLERS, constant, draft_model
@@ -9,6 +10,8 @@ from specdec_jax.drafters import entropy_above
 
 VARYING = [name for name in CONTROLLERS if name != "constant"]
 """The constant one is what the other tests take."""
+OWN_TEXTS = [pair for pair in PAIRS if pair[0] in ("greedy", "coupled")]
+"""The rules whose text no controller may change. (That it changes no law, test_law_controlled.py shows.)"""
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +20,8 @@ def texts():
     return {"greedy": [greedy_walk(row, 20) for row in range(ROWS)], "coupled": run("coupled").rows}
 
 
-@pytest.mark.parametrize("controller", VARYING)
-@pytest.mark.parametrize(("rule", "name"), [pair for pair in PAIRS if pair[0] in ("greedy", "coupled")])
+@pytest.mark.parametrize("controller", at_once(VARYING, ["adaptive"]))
+@pytest.mark.parametrize(("rule", "name"), at_once(OWN_TEXTS, [("greedy", "ngram"), ("coupled", "draft_model")]))
 def test_controlled_output_is_the_targets_own(rule, name, controller, texts):
     drafter, chosen = guesser(name), CONTROLLERS[controller]()
     for drafter_params in (drafter.same, drafter.weak):
@@ -33,6 +36,7 @@ def test_rounds_without_guesses_are_plain_decoding():
     assert not none.raw.stats.drafted.any()
 
 
+@pytest.mark.heavy
 def test_a_constant_length_is_that_of_the_config():
     fewer = run("block", guesser("draft_model"), controller=constant(2))
     assert fewer.rows == run("block", guesser("draft_model"), at_most=2).rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toys import PARAMS, TARGET, V
 
-from specdec_jax import GenerateConfig, SamplingParams, draft_model, generate, ngram
+from specdec_jax import GenerateConfig, LanguageModel, SamplingParams, draft_model, generate, init, ngram, step
 from specdec_jax.testing import history_model
 
 PROMPTS, LENGTHS = np.array([[1, 2, 3], [4, 5, 0]]), np.array([3, 2])
@@ -55,6 +55,8 @@ def call(prompts=PROMPTS, lengths=LENGTHS, *, drafter=None, target=TARGET, **opt
         ({"max_new_tokens": -1}, r"max_new_tokens is -1; expected >= 0"),
         ({"max_new_tokens": np.array([1, 2, 3])}, r"max_new_tokens has shape \(3,\)"),
         ({"max_new_tokens": 1.5}, r"max_new_tokens has dtype float64; expected integers"),
+        ({"eos_tokens": [1, V]}, rf"eos_tokens has {V}, which the target never draws; expected ids in \[0, {V}\)"),
+        ({"eos_tokens": [-1]}, r"eos_tokens has -1"),
         ({"eos_tokens": np.array([[1]])}, r"eos_tokens has shape \(1, 1\)"),
         ({"key": jax.random.split(jax.random.key(0), 3)}, r"key holds 3 keys; expected .* 2"),
     ],
@@ -68,10 +70,12 @@ def test_refused(options, message):
     ("options", "message"),
     [
         ({"rule": "bloc"}, r"rule is 'bloc'; expected one of greedy, token, block, coupled"),
-        ({"draft_length": 0}, r"draft_length is 0; expected an integer >= 1"),
+        ({"draft_length": 0}, r"draft_length is 0; expected an integer from 1 to"),
         ({"draft_length": True}, r"draft_length is True"),
-        ({"capacity": 1}, r"capacity is 1; expected an integer >= 2"),
-        ({"prefill_chunk": 0}, r"prefill_chunk is 0; expected an integer >= 1"),
+        ({"draft_length": 2**31}, r"draft_length is 2147483648; expected an integer from 1 to 16777215"),
+        ({"capacity": 1}, r"capacity is 1; expected an integer from 2"),
+        ({"prefill_chunk": 0}, r"prefill_chunk is 0; expected an integer from 1"),
+        ({"verify_widths": (1, 4)}, r"verify_widths is \(1, 4\); expected ascending widths"),
     ],
 )
 def test_config_refused(options, message):
@@ -85,9 +89,35 @@ def test_ngram_sizes_refused(largest, smallest):
         ngram(max_ngram=largest, min_ngram=smallest)
 
 
-def test_padding_may_hold_anything():
-    with pytest.raises(RuntimeError, match="traced"):  # the checks have passed
-        call(prompts=np.array([[1, 2, 3], [4, 5, 10**6]]))
+@pytest.mark.parametrize("filler", [-100, 10**6])
+def test_padding_may_hold_anything(filler):
+    """A model that looks its tokens up with jnp.take gets NaN for what is no token."""
+
+    def look_up(params, tokens, cache, lengths):
+        return jnp.take(params, tokens, axis=0), None, cache
+
+    bigram = LanguageModel(lambda batch, capacity: (), look_up, V)
+
+    def rows(filler):
+        prompts = np.array([[1, 2, 3], [4, 5, filler]])
+        out = generate(bigram, PARAMS[:V], None, None, prompts, LENGTHS, key=jax.random.key(0), max_new_tokens=4)
+        return out.tokens[:, :4].tolist(), out.lengths.tolist()
+
+    assert rows(filler) == rows(0)
+    assert rows(filler)[1] == [4, 4]
+
+
+def test_a_state_made_for_another_draft_length():
+    options = {"key": jax.random.key(0), "sampling": SamplingParams(temperature=0.5)}
+    state = init(TARGET, PARAMS, ngram(), None, PROMPTS, LENGTHS, config=GenerateConfig(capacity=16), **options)
+    for drafter, config, made in (
+        (ngram(), GenerateConfig(capacity=16, draft_length=2), 2),
+        (None, GenerateConfig(capacity=16), 0),
+    ):
+        with pytest.raises(ValueError, match=f"made for rounds of 4 guesses, and this one has {made}; expected"):
+            step(TARGET, PARAMS, drafter, None, state, config=config)
+    with pytest.raises(ValueError, match=r"rule 'greedy' .* temperature is 0\.5"):
+        step(TARGET, PARAMS, ngram(), None, state, config=GenerateConfig(capacity=16, rule="greedy"))
 
 
 def test_a_target_whose_logits_are_not_its_vocabulary():

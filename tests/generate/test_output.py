@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import at_once
 from toys import CAPACITY, MIXED, NONE, PARAMS, PROMPT_LENGTHS, PROMPTS, ROWS, guesser, run
 
 from specdec_jax import RULES
@@ -10,7 +11,7 @@ from specdec_jax.testing import history_logits, reference
 
 
 @pytest.mark.parametrize("name", ["none", "draft_model", "ngram"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", at_once(RULES, ["greedy", "block", "coupled"]))
 def test_logprobs_are_those_of_the_emitted_tokens(rule, name):
     out = run(rule, NONE if name == "none" else guesser(name), eos=(9,))
     raw, sampled = np.asarray(out.raw.logprobs.raw), np.asarray(out.raw.logprobs.sampled)

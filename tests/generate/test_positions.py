@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from marks import at_once
 from toys import CAPACITY, COLD, NONE, PROMPT_LENGTHS, ROWS, V, greedy_walk, guesser, run
 
 from specdec_jax import DRAFTERS, FinishReason, draft_model, early_exit, feature_head
@@ -10,7 +11,7 @@ from specdec_jax.testing import history_head, history_model
 SHORT = 14
 
 
-@pytest.mark.parametrize("name", ["none", *DRAFTERS])
+@pytest.mark.parametrize("name", at_once(["none", *DRAFTERS], ["none", "ngram", "draft_model"]))
 def test_row_ends_with_the_targets_positions(name):
     target = history_model(V, max_positions=SHORT)
     out = run("block", NONE if name == "none" else guesser(name), target=target, sampling=COLD, limit=10**9)
@@ -18,7 +19,7 @@ def test_row_ends_with_the_targets_positions(name):
     assert out.reasons == [FinishReason.CAPACITY] * ROWS
 
 
-@pytest.mark.parametrize("rule", ["block", "coupled"])
+@pytest.mark.parametrize("rule", at_once(["block", "coupled"], ["coupled"]))
 @pytest.mark.parametrize(
     ("drafter", "last"),
     [

@@ -81,7 +81,7 @@ def generate(target, params, draft, draft_params, rule):
 @pytest.mark.parametrize(
     ("rule", "widths"),
     [
-        pytest.param(rule, widths, marks=[pytest.mark.heavy] * (rule in ("greedy", "token")))
+        pytest.param(rule, widths, marks=[pytest.mark.heavy] * (rule != "block"))
         for rule, widths in zip(RULES, [(64, 48), (64, 48), (48, 64), (48, 64)], strict=True)
     ],
 )

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import at_once
 
 from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_exit, feature_head, ngram
 from specdec_jax.drafters import likeliest_below
@@ -29,7 +30,7 @@ def test_our_drafters_pass(name):
     check_drafter(drafter, params, TARGET, PARAMS)
 
 
-@pytest.mark.parametrize("build", [draft_model, feature_head], ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", at_once([draft_model, feature_head], [draft_model]), ids=lambda build: build.__name__)
 def test_drafters_that_stop_early_pass(build):
     """Most of all: they go on from what was committed, though rows stopped at other places than the loop."""
     model = history_head(V) if build is feature_head else TARGET
@@ -141,6 +142,7 @@ def test_a_drafter_that_never_draws():
         check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
 
 
+@pytest.mark.heavy
 def test_a_drafter_that_spoils_the_cache_it_shares():
     """Its guesses are in order, for they do not come from there: only the output tells."""
 

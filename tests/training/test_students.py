@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import at_once
 
 from specdec_jax.models import text_model_from_config
 from specdec_jax.models.feature_head import draft_places, feature_model, init_head_params
@@ -46,6 +47,7 @@ def softmax(logits) -> np.ndarray:
     return e / e.sum()
 
 
+@pytest.mark.heavy
 def test_a_heads_alpha_is_that_of_its_drafter(lesson, tiny_target):
     """Every pair of every text, guessed from as the drafter guesses: true pairs, and then its own output."""
     batch, config, ids, params, frozen = lesson
@@ -160,7 +162,7 @@ def test_a_student_with_a_vocabulary_of_its_own(lesson, tiny_target):
     np.testing.assert_allclose(found.alpha[0], want, rtol=1e-4)
 
 
-@pytest.mark.parametrize("layers", ["stacked", "unrolled"])
+@pytest.mark.parametrize("layers", at_once(["stacked", "unrolled"], ["unrolled"]))
 def test_a_student_of_some_layers(layers, tiny_target, samples, lesson):
     """It is the target with the other layers taken out, and learns."""
     batch = lesson[0]
