@@ -104,9 +104,9 @@ def _eos_array(eos_tokens, vocab_size: int) -> jnp.ndarray:
     if ids.ndim > 1:
         raise ValueError(f"eos_tokens has shape {ids.shape}; expected a list of token ids, shared by all rows")
     known = concrete(ids)
-    bad = () if known is None else known[(known < 0) | (known >= vocab_size)]
-    if len(bad):
-        raise ValueError(f"eos_tokens has {bad[0]}, which the target never draws; expected ids in [0, {vocab_size})")
+    if known is not None and ((known < 0) | (known >= vocab_size)).any():
+        worst = next(int(token) for token in known.reshape(-1) if not 0 <= token < vocab_size)
+        raise ValueError(f"eos_tokens has {worst}, which the target never draws; expected ids in [0, {vocab_size})")
     ids = ids.reshape(-1)
     size = max(8, -(-ids.shape[0] // 8) * 8)
     return jnp.pad(ids, (0, size - ids.shape[0]), constant_values=-1)  # no token has the id -1

@@ -60,10 +60,18 @@ def groups_of(mesh: Mesh | None) -> int:
     return 1 if mesh is None else mesh.shape.get(DATA, 1)
 
 
-def blank_state(
-    start: Callable[..., GenerateState], params: PyTree, *, batch: int, mesh: Mesh | None
-) -> tuple[GenerateState, Placement]:
-    """Zeros in the shape of a state of ``batch`` rows, each device's own made where it lies.
+class LaidOut(NamedTuple):
+    """A state of which there are shapes alone."""
+
+    leaves: list[jax.ShapeDtypeStruct]
+    """On a mesh with shardings."""
+    tree: Any
+    """The structure that they are the leaves of."""
+    placement: Placement
+
+
+def laid_out(start: Callable[..., GenerateState], params: PyTree, *, batch: int, mesh: Mesh | None) -> LaidOut:
+    """The shapes of a state of ``batch`` rows, and where on the mesh they lie.
 
     Caches may be any pytree, so the axes are found by asking ``start(params, rows)`` for the shapes at two batch sizes.
     """
@@ -93,7 +101,15 @@ def blank_state(
             for (shape, _), spec, cached in zip(whole, placement.specs, in_cache, strict=True)
         )
         placement = placement._replace(shardings=tuple(shardings))
-    return trees[2].unflatten(_zeros(whole, placement)), placement
+    where = placement.shardings or [None] * len(whole)
+    found = [jax.ShapeDtypeStruct(*each, sharding=at) for each, at in zip(whole, where, strict=True)]
+    return LaidOut(found, trees[2], placement)
+
+
+def zeros(state: LaidOut) -> GenerateState:
+    """A state of zeros, each device's own made where it lies."""
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in state.leaves)
+    return state.tree.unflatten(_zeros(shapes, state.placement))
 
 
 def _row_axis(two: jax.ShapeDtypeStruct, three: jax.ShapeDtypeStruct) -> int | None:
@@ -108,9 +124,9 @@ def _row_axis(two: jax.ShapeDtypeStruct, three: jax.ShapeDtypeStruct) -> int | N
 
 @partial(jax.jit, static_argnames=("shapes", "placement"))
 def _zeros(shapes: tuple[tuple[tuple[int, ...], Any], ...], placement: Placement) -> list[Array]:
-    def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    def blank(shape: tuple[int, ...], dtype: Any) -> Array:
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
             return jnp.broadcast_to(jax.random.key(0), shape)
         return jnp.zeros(shape, dtype)
 
-    return placement.kept([zeros(*each) for each in shapes])
+    return placement.kept([blank(*each) for each in shapes])

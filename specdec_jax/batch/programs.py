@@ -21,7 +21,7 @@ from ..lm import LanguageModel
 from ..sharding import DATA
 from ..state import FinishReason, GenerateConfig, GenerateState, Generation
 from ..verify import RULES
-from .placement import Placement, blank_state
+from .placement import LaidOut, Placement, laid_out
 from .prompts import UNFOLDED, Prompts, bucket, pack
 
 _ROWS, _ALL = P(DATA), P()
@@ -49,7 +49,7 @@ def _start(target, target_params, drafter, drafter_params, prompts: Prompts, eos
     )
 
 
-def blank(
+def shapes(
     target: LanguageModel,
     target_params: PyTree,
     drafter: Drafter | None,
@@ -59,14 +59,14 @@ def blank(
     batch: int,
     config: GenerateConfig,
     mesh: Mesh | None = None,
-) -> tuple[GenerateState, Placement]:
-    """Zeros in the shape of a state of ``batch`` rows, and where they lie."""
+) -> LaidOut:
+    """The shapes of a state of ``batch`` rows, and where they lie; `placement.zeros` makes it."""
 
     def start(params, rows: int) -> GenerateState:
         prompts = pack([], rows, bucket(1, config), 0)
         return _start(target, params[0], drafter, params[1], prompts, eos_tokens, config)
 
-    return blank_state(start, (target_params, drafter_params), batch=batch, mesh=mesh)
+    return laid_out(start, (target_params, drafter_params), batch=batch, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("controller", "drafter", "batch", "config", "placement"))

@@ -16,7 +16,7 @@ from ..lm import LanguageModel
 from ..sharding import on_mesh
 from ..state import FinishReason, GenerateConfig, Generation
 from . import programs
-from .placement import groups_of
+from .placement import groups_of, zeros
 from .prompts import IDLE, bucket, pack, rows_at_once
 from .request import Request
 
@@ -50,7 +50,8 @@ class Slots:
         self._requests: list[Request | None] = [None] * batch
         self._built: set[int] = set()
         self._controller, self._costs = controller, costs
-        self._state, self._placement = programs.blank(*self._models, self._eos, batch=batch, config=config, mesh=mesh)
+        state = programs.shapes(*self._models, self._eos, batch=batch, config=config, mesh=mesh)
+        self._state, self._placement = zeros(state), state.placement
         self._reasons: ArrayLike = np.full(batch, FinishReason.RUNNING)
         # Rows that take the place of others go on with what was learned of those: the best guess there is.
         self._control = programs.begin(controller, drafter, batch, config, self._placement)

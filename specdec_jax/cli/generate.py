@@ -14,7 +14,7 @@ from ..control import Controller, adaptive, constant
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, consoles, drafting, in_order, job, requests
-from .meshes import mesh_of
+from .meshes import held_whole, mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, parse
 
 
@@ -147,6 +147,9 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
         target = drafting.load_target(options.target, options.draft, mesh=mesh)
         chosen = drafting.make(options.draft, target, mesh)
+    whole = None if options.tensor is None else held_whole(target.name, target.config, options.tensor)
+    if whole is not None:
+        errors.print(whole, markup=False)
     reading = functools.partial(
         requests.reader,
         target,

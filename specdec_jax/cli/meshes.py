@@ -3,6 +3,7 @@
 import jax
 from jax.sharding import Mesh
 
+from ..models.config import DecoderConfig
 from ..sharding import check_rows, make_mesh
 from . import UserError
 
@@ -25,3 +26,15 @@ def mesh_of(tensor: int | None, batch: int, *, everywhere: bool) -> Mesh | None:
     except ValueError as error:
         raise UserError(f"cannot divide --batch: {error}") from error
     return mesh
+
+
+def held_whole(name: str, config: DecoderConfig, tensor: int) -> str | None:
+    """What to tell the user of a model whose attention no such group can divide; None where it can."""
+    heads = config.num_kv_heads
+    if heads % tensor == 0:
+        return None
+    divisors = ", ".join(str(size) for size in range(1, heads + 1) if heads % size == 0)
+    return (
+        f"{name} has {heads} kv heads, which do not divide over {tensor} chips: each of them holds all of the "
+        f"attention's weights and caches. With --tensor {divisors} they are divided"
+    )

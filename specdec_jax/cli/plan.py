@@ -16,6 +16,7 @@ from ..models.config import DecoderConfig
 from ..sharding import make_mesh
 from ..state import GenerateConfig
 from . import UserError, consoles
+from .meshes import held_whole
 from .options import parse
 
 SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "configs").glob("*.json"))}
@@ -24,7 +25,7 @@ SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "con
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Compile prefill and decode for all chips of a TPU slice, on a machine without any, and say what it would do.
+    """Compile the programs of a job for all chips of a TPU slice, on a machine without any, and say what it would do.
 
     Needs libtpu: pip install 'specdec-jax[plan]'. It reads configurations, no weights. Exit status 1: too large.
     """
@@ -65,11 +66,8 @@ class Options:
             raise ValueError(f"alpha is {self.alpha}; expected a probability, from 0 to 1")
 
     def config(self) -> GenerateConfig:
-        """The static part; rounds of one width, all of them as long as a round can be."""
-        widths = (self.draft_length + 1,)
-        return GenerateConfig(
-            capacity=self.capacity, draft_length=self.draft_length, rule=self.rule, verify_widths=widths
-        )
+        """The static part."""
+        return GenerateConfig(capacity=self.capacity, draft_length=self.draft_length, rule=self.rule)
 
 
 def main(args: Sequence[str]) -> int:
@@ -90,6 +88,13 @@ def main(args: Sequence[str]) -> int:
             prompt_slots=options.prompt_slots,
             config=options.config(),
         )
+        whole = [
+            held_whole(name, config, options.tensor)
+            for name, config in ((options.target, target), (options.draft, draft))
+            if config is not None and not (config is draft and options.draft_whole)
+        ]
+        for sentence in filter(None, whole):
+            errors.print(sentence, markup=False)
         errors.print(f"compiling for {len(devices)} chips, a minute or more a program")
         report = plan.compiled(asked)
     except ImportError as error:
@@ -125,7 +130,7 @@ def _found(options: Options, asked: plan.Plan, report: plan.Report, best: plan.E
         "mesh": dict(asked.mesh.shape),
         "fits": report.fits(chip),
         "chip_bytes": chip.memory,
-        "prefill": {"compile_seconds": report.prefill.seconds, **report.prefill.memory._asdict()},
+        "insert": {"compile_seconds": report.insert.seconds, **report.insert.memory._asdict()},
         "decode": {"compile_seconds": report.decode.seconds, **report.decode.memory._asdict()},
         "round": {**report.traffic._asdict(), "cache_copies": report.cache_copies},
         "estimate": {**best._asdict(), "speedup": best.tokens_per_second / best.plain_tokens_per_second},
@@ -141,13 +146,13 @@ def show(found: dict[str, Any], console: Console) -> None:
         f"{found['mesh']['data']} x tensor {found['mesh']['tensor']}, {asked['batch']} rows of {asked['capacity']}",
         title_justify="left",
     )
-    for name in ("prefill", "decode"):
+    for name in ("insert", "decode"):
         table.add_column(name, justify="right")
     for kind in plan.Memory._fields:
-        table.add_row(kind, *(f"{found[name][kind] / 1e9:.2f}" for name in ("prefill", "decode")))
-    totals = [sum(found[name][kind] for kind in plan.Memory._fields) for name in ("prefill", "decode")]
+        table.add_row(kind, *(f"{found[name][kind] / 1e9:.2f}" for name in ("insert", "decode")))
+    totals = [sum(found[name][kind] for kind in plan.Memory._fields) for name in ("insert", "decode")]
     table.add_row("together", *(f"{total / 1e9:.2f}" for total in totals))
-    table.add_row("seconds to compile", *(f"{found[name]['compile_seconds']:.0f}" for name in ("prefill", "decode")))
+    table.add_row("seconds to compile", *(f"{found[name]['compile_seconds']:.0f}" for name in ("insert", "decode")))
     console.print(table)
     traffic, best = found["round"], found["estimate"]
     ratio = f"{traffic['bytes'] / traffic['least_bytes']:.3f} times" if traffic["least_bytes"] else "with nothing as"

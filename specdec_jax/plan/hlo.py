@@ -73,6 +73,12 @@ def collectives(program: str) -> list[Collective]:
     return found
 
 
+def loops_of_rounds(program: str) -> list[Loop]:
+    """The loops of traced trips right inside a loop of traced trips, which is that of the rounds, in their order."""
+    inner = (placed.loops[:2] for placed in instructions(program) if len(placed.loops) > 1)
+    return list(dict.fromkeys(pair[1] for pair in inner if all(loop.trips is None for loop in pair)))
+
+
 def copies(program: str, shapes: Sequence[tuple[int, ...]]) -> int:
     """Copies, inside of loops, of arrays of these shapes on one device."""
     wanted = set(shapes)

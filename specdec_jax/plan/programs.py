@@ -1,29 +1,29 @@
-"""The two programs of a pod, compiled for devices that need not be here: reading prompts, and rounds until all end."""
+"""The two programs of a batch generator, compiled for devices that need not be here: put prompts in, and decode."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.experimental.layout import Format, Layout
+import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .._inputs import Inputs
 from .._typing import PyTree
+from ..batch import programs as batch_programs
+from ..batch.prompts import bucket, pack, rows_at_once
+from ..control import Controller, Costs, adaptive
 from ..drafters import Drafter, draft_model
-from ..generate import ROWS_OF_INPUTS, init
 from ..lm import LanguageModel
 from ..models import model_from_config, param_shapes, param_shardings
 from ..models.config import DecoderConfig
-from ..round import step
-from ..sampling import SamplingParams
-from ..sharding import AnyMesh, by_rows, check_rows, row_specs, state_shardings
-from ..state import FinishReason, GenerateConfig
+from ..sharding import DATA, AnyMesh, check_rows
+from ..state import GenerateConfig
 
 _LAYERS = "stacked"
 """One array for all layers: the program stays small, and one sharding serves all."""
+_CONTROLLER = adaptive("throughput")
+"""That of `specdec generate` for prompts that make room for each other."""
 
 
 class Side(NamedTuple):
@@ -44,7 +44,9 @@ class Plan(NamedTuple):
     rows: int
     """B, over all devices."""
     prompt_slots: int
+    """Of the longest prompts, which share the bucket that the batch generator has for them."""
     config: GenerateConfig
+    controller: Controller = _CONTROLLER
 
     @property
     def drafter(self) -> Drafter | None:
@@ -62,92 +64,60 @@ def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False) -> Side:
 class Programs(NamedTuple):
     """Lowered, to be compiled by ``.compile()``, and the state that goes from one to the other."""
 
-    prefill: Callable[[], Any]
+    insert: Callable[[], Any]
+    """Prompts are read and put into slots: on each group of devices as many as fill one prefill chunk."""
     decode: Callable[[], Any]
+    """Rounds until enough rows have ended."""
     state: PyTree
-    """Shapes with formats."""
+    """Shapes with shardings."""
 
 
 def programs(plan: Plan) -> Programs:
-    """The same code as `generate`, cut in two between prompts and rounds."""
+    """Those of `specdec_jax.batch`, for the plan's devices."""
     check_rows(plan.rows, plan.mesh)
-    target, drafter, config = plan.target.model, plan.drafter, plan.config
+    groups = plan.mesh.shape[DATA]
+    own = plan.rows // groups
+
+    def on_all(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(plan.mesh, P()))
+
+    def by_groups(tree: PyTree) -> PyTree:
+        where = NamedSharding(plan.mesh, P(DATA))
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), tree)
+
     draft_params = None if plan.draft is None else plan.draft.params
+    models = (plan.target.model, plan.target.params, plan.drafter, draft_params)
+    ends = np.zeros(1, np.int32)
+    shapes = batch_programs.shapes(*models, ends, batch=plan.rows, config=plan.config, mesh=plan.mesh)
+    state = shapes.tree.unflatten(shapes.leaves)
+    static = {"config": plan.config, "placement": shapes.placement}
 
-    def prefill(target_params, draft_params, inputs: Inputs):
-        return init(
-            target,
-            target_params,
-            drafter,
-            draft_params,
-            inputs.prompts,
-            inputs.prompt_lengths,
-            key=inputs.keys,
-            sampling=inputs.sampling,
-            config=config,
-            max_new_tokens=inputs.max_new_tokens,
-            eos_tokens=inputs.eos_tokens,
-        )
-
-    def decode(target_params, draft_params, state):
-        def running(state):
-            return (state.finish_reason == FinishReason.RUNNING).any()
-
-        def one(state):
-            return step(target, target_params, drafter, draft_params, state, config=config)[0]
-
-        return lax.while_loop(running, one, state)
-
-    def state_of(rows: int) -> PyTree:
-        return jax.eval_shape(prefill, plan.target.params, draft_params, _inputs(rows, plan.prompt_slots))
-
-    shapes = state_of(plan.rows)
-    specs = row_specs(state_of)
-    formats = jax.tree.map(_row_major, shapes, state_shardings(shapes, specs, plan.mesh))
-    inputs = _inputs(plan.rows, plan.prompt_slots)
-    given = _placed(inputs, _spread(ROWS_OF_INPUTS, inputs, plan.mesh))
-    params = (plan.target.params, draft_params)
-    begun = by_rows(prefill, plan.mesh, (P(), P(), ROWS_OF_INPUTS), specs)
-    ended = by_rows(decode, plan.mesh, (P(), P(), specs), specs)
-    state = _placed(shapes, formats)
-    return Programs(
-        prefill=jax.jit(begun, out_shardings=formats).lower(*params, given).compile,
-        decode=jax.jit(ended, donate_argnums=2, out_shardings=formats).lower(*params, state).compile,
-        state=state,
+    width = bucket(plan.prompt_slots, plan.config)
+    rows = rows_at_once(width, plan.config, own)
+    number = jax.ShapeDtypeStruct((groups, rows), jnp.int32)
+    insert = batch_programs.insert.lower(
+        *models,
+        state,
+        by_groups(pack([], groups * rows, width, 0)),
+        by_groups(number),
+        by_groups(jax.ShapeDtypeStruct((groups,), jnp.int32)),
+        on_all((), jnp.bool_),
+        on_all(ends.shape, ends.dtype),
+        **static,
     )
-
-
-def _inputs(rows: int, slots: int) -> Inputs:
-    def make() -> Inputs:
-        row = jnp.zeros((rows,), jnp.int32)
-        return Inputs(
-            prompts=jnp.zeros((rows, slots), jnp.int32),
-            prompt_lengths=row,
-            keys=jax.random.split(jax.random.key(0), rows),
-            sampling=SamplingParams().broadcast(rows),
-            max_new_tokens=row,
-            eos_tokens=jnp.zeros((8,), jnp.int32),
-        )
-
-    return jax.eval_shape(make)
-
-
-def _row_major(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> Format | NamedSharding:
-    """Left alone, a narrow cache would cross from program to program in a layout that neither computes with."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys have no layout of their own
-        return sharding
-    return Format(Layout(tuple(range(leaf.ndim))), sharding)
-
-
-def _spread(specs: PyTree, tree: PyTree, mesh: AnyMesh) -> PyTree:
-    """A sharding for every leaf, from a spec for every branch."""
-    broadcast = jax.tree.map(
-        lambda spec, branch: jax.tree.map(lambda _: NamedSharding(mesh, spec), branch),
-        specs,
-        tree,
-        is_leaf=lambda node: isinstance(node, P),
+    control = jax.eval_shape(lambda: batch_programs.begin(plan.controller, plan.drafter, plan.rows, **static))
+    costs = Costs(on_all((), jnp.float32), on_all((len(plan.config.widths),), jnp.float32))
+    decode = batch_programs.decode.lower(
+        *models,
+        plan.controller,
+        costs,
+        state,
+        by_groups(control),
+        on_all((), jnp.int32),
+        on_all((), jnp.int32),
+        **static,
     )
-    return broadcast
+    return Programs(insert=insert.compile, decode=decode.compile, state=state)
 
 
 def _placed(shapes: PyTree, where: PyTree) -> PyTree:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 
 from ..cache import KVCache
-from ..sharding import DATA
-from .hlo import Collective, collectives, copies
+from ..sharding import DATA, TENSOR
+from .hlo import Collective, Loop, collectives, copies, loops_of_rounds
 from .programs import Plan, programs
 from .roofline import message_bytes
 from .topology import Chip
@@ -54,7 +54,7 @@ class Program(NamedTuple):
 class Report(NamedTuple):
     """What a plan's two programs hold and exchange, as the compiler has it."""
 
-    prefill: Program
+    insert: Program
     decode: Program
     traffic: Traffic
     cache_copies: int
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
     def fits(self, chip: Chip) -> bool:
         """Whether a chip's memory holds either program."""
-        return max(self.prefill.memory.total, self.decode.memory.total) <= chip.memory
+        return max(self.insert.memory.total, self.decode.memory.total) <= chip.memory
 
 
 class TooLargeError(Exception):
@@ -78,27 +78,32 @@ def compiled(plan: Plan) -> Report:
         TooLargeError: a program does not fit a chip.
     """
     made = programs(plan)
-    prefill, _ = _compile("prefill", made.prefill, plan, made.state)
+    insert, _ = _compile("insert", made.insert, plan, made.state)
     decode, text = _compile("decode", made.decode, plan, made.state)
     inside = [one for one in collectives(text) if one.loops]
     return Report(
-        prefill=prefill,
+        insert=insert,
         decode=decode,
-        traffic=traffic(plan, inside),
+        traffic=traffic(plan, inside, loops_of_rounds(text)),
         cache_copies=copies(text, [shard_shape(leaf) for leaf in cache_arrays(made.state)]),
         exchanged=inside,
     )
 
 
-def traffic(plan: Plan, inside: list[Collective]) -> Traffic:
-    """Of one round: loops whose trips are traced are the round itself and the drafter's passes, in their order."""
+def traffic(plan: Plan, inside: list[Collective], loops: list[Loop]) -> Traffic:
+    """Of one round of K guesses, by the collectives inside the rounds and the loops that these are made of.
+
+    In their order: the drafter's first pass and its others, and the verify pass of each width, of which one runs.
+    """
     rows = plan.rows // plan.mesh.shape[DATA]
     K = plan.config.draft_length
-    drafting = list(dict.fromkeys(loop for one in inside for loop in one.loops[1:] if loop.trips is None))
-    expected = [] if plan.draft is None else [1, K - 1]
-    if drafting and len(drafting) != len(expected):
-        raise ValueError(f"the round has {len(drafting)} loops of unknown length; expected {len(expected)}")
-    passes = dict(zip(drafting, expected, strict=False))
+    widths = plan.config.widths
+    drafting = [] if plan.draft is None else [1, K - 1]
+    verifying = [] if plan.draft is None or len(widths) == 1 else [int(width == widths[-1]) for width in widths]
+    expected = [*drafting, *verifying]
+    if len(loops) != len(expected):
+        raise ValueError(f"the round has {len(loops)} loops of unknown length; expected {len(expected)}")
+    passes = dict(zip(loops, expected, strict=True))
 
     def times(one: Collective) -> int:
         count = 1
@@ -109,8 +114,10 @@ def traffic(plan: Plan, inside: list[Collective]) -> Traffic:
     least = message_bytes(plan.target, plan, tokens=1 if plan.draft is None else K + 1)
     if plan.draft is not None:
         least += sum(message_bytes(plan.draft, plan, tokens=n) * t for n, t in ((2, 1), (1, K - 1)))
-    widths = {side.config.width for side in (plan.target, plan.draft) if side is not None}
-    others = [one.bytes for one in inside if not any(widths & set(shape) for shape in one.shapes)]
+    # Where a device's part of the vocabulary is as wide as a model, its arrays do not pass for states.
+    states = {side.config.width for side in (plan.target, plan.draft) if side is not None}
+    states -= {plan.target.config.vocab_size // plan.mesh.shape[TENSOR]}
+    others = [one.bytes for one in inside if not any(states & set(shape) for shape in one.shapes)]
     return Traffic(
         bytes=sum(one.bytes * times(one) for one in inside),
         least_bytes=least,

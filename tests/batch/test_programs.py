@@ -12,6 +12,7 @@ from programs import quick
 
 from specdec_jax import GenerateConfig, constant, draft_model
 from specdec_jax.batch import programs
+from specdec_jax.batch.placement import zeros
 from specdec_jax.batch.prompts import pack
 from specdec_jax.control import Costs
 from specdec_jax.models import LlamaConfig, init_params, model_from_config
@@ -29,7 +30,8 @@ def compiled(name: str):
     models = (model, params, draft_model(model), params)
     config = GenerateConfig(capacity=600, draft_length=3, prefill_chunk=128)
     eos = np.asarray([1], np.int32)
-    state, placement = programs.blank(*models, eos, batch=BATCH, config=config)
+    shapes = programs.shapes(*models, eos, batch=BATCH, config=config)
+    state, placement = zeros(shapes), shapes.placement
     leaves, tree = jax.tree.flatten(state)
     if name == "decode":
         costs = Costs(0.1, [1.0] * len(config.widths)).checked(config.widths)

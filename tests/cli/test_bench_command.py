@@ -131,7 +131,7 @@ def test_transformers_is_not_installed(tiny, prompts, monkeypatch, capsys):
         ("--fixed 0", "fixed is (0,); expected at least one number, and all >= 1"),
         ("--random-draft", "draft is ngram, which has no weights; expected another drafter"),
         ("--picture speed.jpeg", "expected a name that ends in one of .png, .svg, .pdf"),
-        ("--draft-length 0", "draft_length is 0; expected an integer >= 1"),
+        ("--draft-length 0", "draft_length is 0; expected an integer from 1"),
     ],
 )
 def test_bad_options(line, message, capsys):

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from specdec_jax.cli import main
+from specdec_jax.cli.meshes import held_whole
 from specdec_jax.cli.plan import SHIPPED, show
 from specdec_jax.models import config_from_json, param_shapes
 
@@ -51,6 +52,15 @@ def test_bad_options_are_refused(options, message, capsys):
     assert message in " ".join(said.split())
 
 
+def test_more_chips_than_kv_heads_are_warned_of():
+    config = config_from_json(SHIPPED["llama-3.1-70b"])
+    assert held_whole("70b", config, 8) is None
+    assert "70b has 8 kv heads, which do not divide over 16 chips: each of them holds all" in held_whole(
+        "70b", config, 16
+    )
+    assert "With --tensor 1, 2, 4, 8 they" in held_whole("70b", config, 3)
+
+
 def test_the_report_is_for_people_and_names_what_does_not_fit():
     kinds = {"params": 12e9, "caches": 5e9, "rest": 0, "temporary": 1e9, "code": 0, "compile_seconds": 30.0}
     found = {
@@ -67,7 +77,7 @@ def test_the_report_is_for_people_and_names_what_does_not_fit():
         "mesh": {"data": 2, "tensor": 8},
         "fits": False,
         "chip_bytes": 16e9,
-        "prefill": kinds,
+        "insert": kinds,
         "decode": kinds | {"temporary": 2e9},
         "round": {"bytes": 12e6, "least_bytes": 10e6, "largest_other": 512, "messages": 40, "cache_copies": 3},
         "estimate": {"tokens_per_second": 2e4, "plain_tokens_per_second": 1e4, "tokens_per_round": 2.5, "speedup": 2.0},

@@ -9,11 +9,11 @@ import json
 
 from specdec_jax import GenerateConfig, plan
 from specdec_jax.models import LlamaConfig
-from specdec_jax.plan.hlo import collectives, copies
+from specdec_jax.plan.hlo import collectives, copies, loops_of_rounds
 from specdec_jax.plan.report import cache_arrays, shard_shape, traffic
 from specdec_jax.sharding import make_mesh
 
-TARGET = LlamaConfig(4096, 1024, 2048, 2, 16, 8, 128, 4096)
+TARGET = LlamaConfig(6144, 1024, 2048, 2, 16, 8, 128, 4096)
 DRAFT = dataclasses.replace(TARGET, width=512, mlp_width=1024, num_layers=1, head_size=64, tied_head=True)
 
 
@@ -25,7 +25,7 @@ def main() -> None:
         draft=plan.side(DRAFT, mesh),
         rows=64,
         prompt_slots=64,
-        config=GenerateConfig(capacity=512, draft_length=3, verify_widths=(4,)),
+        config=GenerateConfig(capacity=512, draft_length=3),
     )
     made = plan.programs(asked)
     program = made.decode()
@@ -41,7 +41,7 @@ def main() -> None:
                 "caches": caches,
                 "copies": copies(text, caches),
                 "temporary": program.memory_analysis().temp_size_in_bytes,
-                **traffic(asked, inside)._asdict(),
+                **traffic(asked, inside, loops_of_rounds(text))._asdict(),
             }
         )
     )

@@ -48,4 +48,5 @@ def test_caches_are_cut_by_rows_and_heads_and_never_copied(found):
     assert found["caches"] == [[2, ROWS, 1, 520, 128]] * 2 + [[1, ROWS, 1, 520, 64]] * 2
     assert found["copies"] == 0
     whole = 2 * 2 * ROWS * 520 * 128 * 2
-    assert found["temporary"] < whole
+    turned = 2 * ROWS * 520 * 128 * 2  # of the drafter, before the first round and after the last: its heads are narrow
+    assert found["temporary"] < whole / 2 + turned + 2**20
