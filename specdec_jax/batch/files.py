@@ -16,6 +16,7 @@ from etils import epath
 from .errors import JobError, cannot_write
 
 _SUFFIX = ".jsonl"
+_PART = re.compile(rf"\.\d{{6}}-[0-9a-f]{{8}}{re.escape(_SUFFIX)}")
 _BLOCK = 1 << 16
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 """How file systems without hard links refuse one."""
@@ -46,12 +47,18 @@ class Place(NamedTuple):
         return self.folder / f"{self.shard}{_SUFFIX}"
 
     def part(self, number: int) -> epath.Path:
-        """A part of them, where they cannot be appended to."""
-        return self.folder / f"{self.shard}.{number:06d}{_SUFFIX}"
+        """A new part of them, where they cannot be appended to; it never takes another's place."""
+        return self.folder / f"{self.shard}.{number:06d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
+
+    def part_numbers(self) -> list[int]:
+        """Of the parts of this process's results that are there."""
+        names = (path.name.removeprefix(self.shard) for path in self.all_results() if path.name.startswith(self.shard))
+        return [int(name[1:7]) for name in names if _PART.fullmatch(name)]
 
     def all_results(self) -> list[epath.Path]:
         """The results of all processes, however many they were when they were written."""
-        pattern = re.compile(rf"{re.escape(self.name)}(-\d{{5}}-of-\d{{5}})?(\.\d{{6}})?{re.escape(_SUFFIX)}")
+        own = rf"{re.escape(self.name)}(-\d{{5}}-of-\d{{5}})?"
+        pattern = re.compile(rf"{own}({_PART.pattern}|{re.escape(_SUFFIX)})")
         if not self.folder.exists():
             return []
         return sorted((path for path in self.folder.iterdir() if pattern.fullmatch(path.name)), key=str)

@@ -1,12 +1,12 @@
 """A job: requests in, lines on the disk out, and nothing twice however often it is started again."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from .files import Place
 from .generator import BatchGenerator, Finished
 from .request import Answer, Refused, Request
-from .results import Results, read_results
+from .results import read_results
 
 INDEX = "index"
 """The field by which a record is known: its prompt's place in the input."""
@@ -36,6 +36,19 @@ class Progress:
                 self.errors.add(record[INDEX])
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """Whoever keeps records: `pod.Shared`."""
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Those that are kept by now and were not before."""
+        ...
+
+    def write(self) -> Sequence[Mapping[str, Any]]:
+        """The same, with nothing left to wait."""
+        ...
+
+
 def resume(place: Place) -> Progress:
     """What earlier runs have left of this process's share, however many processes they had."""
     progress = Progress()
@@ -49,13 +62,13 @@ def run_job(
     generator: BatchGenerator,
     requests: Iterable[Request | Refused],
     record: Callable[[Answer | Refused], Mapping[str, Any]],
-    results: Results,
+    results: Keeper,
     progress: Progress,
     *,
     accepting: Callable[[], bool] = lambda: True,
     over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Finished]:
-    """Answer the requests; what it yields has been handed to ``results`` and counted.
+    """Answer the requests; what ``results`` has kept is counted, and at the end that is all of them.
 
     Args:
         generator, requests: who answers what.
@@ -69,13 +82,13 @@ def run_job(
     """
     for finished in generator.stretches(requests, accepting=accepting):
         records = [{INDEX: _index(found), **record(found)} for found in finished.answers]
-        if records:
-            results.append(records)
-        for each in records:
+        for each in results.append(records) if records else ():
             progress.count(each)
         yield finished
         if over():
-            return
+            break
+    for each in results.write():
+        progress.count(each)
 
 
 def _index(found: Answer | Refused) -> int:

@@ -67,8 +67,17 @@ class Shared:
 
     def __init__(self, own: Results, host: Host, peers: Peers):
         self._own, self._host, self._peers = own, host, peers
+        self._waiting: list[Mapping[str, Any]] = []
 
-    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """A WriteError in every process where one cannot write."""
+    def append(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """What is kept by now that was not before, all processes' own; a WriteError in all where one cannot write."""
+        self._waiting.extend(records)
+        self._own.append([record for record in records if self._host.owns(record[INDEX])])
+        return self.write() if self._peers.any(self._own.due) else []
+
+    def write(self) -> list[Mapping[str, Any]]:
+        """The same, with nothing left to wait."""
         with self._peers.together(WriteError):
-            self._own.append([record for record in records if self._host.owns(record[INDEX])])
+            self._own.write()
+        kept, self._waiting = self._waiting, []
+        return kept

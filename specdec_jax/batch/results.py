@@ -4,7 +4,8 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from etils import epath
@@ -12,7 +13,8 @@ from etils import epath
 from .errors import JobError, cannot_write
 from .files import Place, cut_torn_line, is_remote, lines, sync_folder
 
-_PART = 1000
+_PART, _SECONDS = 1000, 60.0
+"""Results of a part, and how long a result may wait for others to fill one."""
 
 
 @runtime_checkable
@@ -20,7 +22,16 @@ class Results(Protocol):
     """Where a job's records go."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Kept when it returns; a WriteError where that fails, or a JobError where it is not allowed."""
+        """To be written."""
+        ...
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        ...
+
+    def write(self) -> None:
+        """All that was appended is kept when it returns; a WriteError where that fails, and nothing is forgotten."""
         ...
 
 
@@ -29,11 +40,21 @@ class Appended:
 
     def __init__(self, path: epath.Path, fd: int):
         self._path, self._fd = path, fd
+        self._waiting: list[Mapping[str, Any]] = []
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """To be written."""
+        self._waiting.extend(records)
+
+    @property
+    def due(self) -> bool:
+        """Always: every result as soon as it is there."""
+        return True
+
+    def write(self) -> None:
         """On disk when it returns; a WriteError, and the file as it was before, where that fails."""
         before = os.fstat(self._fd).st_size
-        rest = memoryview(_encode(records))
+        rest = memoryview(_encode(self._waiting))
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
@@ -42,24 +63,37 @@ class Appended:
             with contextlib.suppress(OSError):  # the next run would cut it just so
                 os.ftruncate(self._fd, before)
             raise cannot_write(self._path, error) from error
+        self._waiting.clear()
 
 
 class Parts:
-    """Numbered objects of up to ``size`` results, each written at once; what waits for its part is lost if killed."""
+    """Numbered objects of some ``size`` results, each written at once; after so many ``seconds`` a smaller one."""
 
-    def __init__(self, place: Place, size: int = _PART):
-        self._place, self._size = place, size
+    def __init__(
+        self,
+        place: Place,
+        size: int = _PART,
+        seconds: float = _SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._place, self._size, self._seconds, self._clock = place, size, seconds, clock
         self._waiting: list[Mapping[str, Any]] = []
-        before = [path.name.split(".") for path in place.all_results()]
-        self._number = 1 + max((int(number) for shard, number, *_ in before if shard == place.shard), default=-1)
+        self._since = clock()
+        self._number = 1 + max(place.part_numbers(), default=-1)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """In the part that is being filled when it returns."""
+        """In the part that is being filled."""
+        if not self._waiting:
+            self._since = self._clock()
         self._waiting.extend(records)
-        if len(self._waiting) >= self._size:
-            self.flush()
 
-    def flush(self) -> None:
+    @property
+    def due(self) -> bool:
+        """Whether the part is full, or has been waited for long enough."""
+        late = self._clock() - self._since >= self._seconds
+        return len(self._waiting) >= self._size or (bool(self._waiting) and late)
+
+    def write(self) -> None:
         """Write the part that is being filled; a WriteError where that fails."""
         if not self._waiting:
             return
@@ -84,7 +118,7 @@ def open_results(place: Place) -> Iterator[Results]:
         try:
             yield results
         finally:
-            results.flush()
+            results.write()
         return
     with _locked(place.results, fcntl.LOCK_EX) as fd:
         sync_folder(place.folder)  # else a new file's name may be lost with the machine

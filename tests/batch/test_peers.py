@@ -61,21 +61,39 @@ def test_what_any_has_found_is_done():
     assert progress.failed == 2
 
 
-class Kept(list):
+class Kept:
     """Results in memory, until the disk is full."""
 
+    def __init__(self):
+        self.due, self.written, self._waiting = True, [], []
+
     def append(self, records):
-        if len(self) >= 3:
+        self._waiting += records
+
+    def write(self):
+        if len(self.written) >= 4:
             raise WriteError("full")
-        self.extend(records)
+        self.written += self._waiting
+        self._waiting = []
 
 
 def test_each_writes_its_share_and_none_goes_on_where_one_cannot():
     records = [{"index": index} for index in range(5)]
     kept = Kept()
-    Shared(kept, Host(1, 2), with_another(False)).append(records)
-    assert kept == [{"index": 1}, {"index": 3}]
+    assert Shared(kept, Host(1, 2), with_another(False, False)).append(records) == records
+    assert kept.written == [{"index": 1}, {"index": 3}]
     with pytest.raises(WriteError, match="another process"):
-        Shared(kept, Host(1, 2), with_another(True)).append(records)
+        Shared(kept, Host(1, 2), with_another(False, True)).append(records)
     with pytest.raises(WriteError, match="full"):
-        Shared(kept, Host(1, 2), with_another(False)).append(records)
+        Shared(kept, Host(1, 2), with_another(False, False)).append(records)
+
+
+def test_what_waits_is_not_kept_until_it_is_due_somewhere():
+    records = [{"index": index} for index in range(4)]
+    kept = Kept()
+    kept.due = False
+    alone = Shared(kept, Host(0, 2), with_another(False, False))
+    assert alone.append(records[:2]) == []
+    assert alone.write() == records[:2]
+    assert Shared(kept, Host(0, 2), with_another(True, False)).append(records[2:]) == records[2:]
+    assert kept.written == [records[0], records[2]]

@@ -30,6 +30,7 @@ def indices(where: Place) -> list[int]:
 def write(where: Place, *which: int) -> None:
     with open_results(where) as results:
         results.append(records(*which))
+        results.write()
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_names(output, processes, results, manifest):
 
 
 def test_only_files_of_the_job_are_its_results(here):
-    names = ["answers.jsonl", "answers-00001-of-00002.jsonl", "answers-00001-of-00002.000017.jsonl"]
+    names = ["answers.jsonl", "answers-00001-of-00002.jsonl", "answers-00001-of-00002.000017-0a1b2c3d.jsonl"]
     for name in [*names, "answers.manifest.json", "answers-old.jsonl", "my-answers.jsonl", "answers.jsonl.part"]:
         (here.folder / name).touch()
     assert sorted(path.name for path in here.all_results()) == sorted(names)
@@ -116,12 +117,13 @@ def test_the_name_of_a_new_file_is_on_the_disk_as_well(here, monkeypatch):
     assert [*map(str, synced)] == [str(here.folder), str(here.results)]
 
 
-def test_append_returns_when_it_is_on_the_disk(here, monkeypatch):
+def test_write_returns_when_it_is_on_the_disk(here, monkeypatch):
     synced = []
     real = os.fsync
     with open_results(here) as results:
         monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size) or real(fd))
         results.append(records(0, 1))
+        results.write()
         assert synced == [here.results.stat().length]
 
 
@@ -150,12 +152,14 @@ def files_up_to(size: int):
 def test_a_full_disk_leaves_whole_lines_and_the_job_goes_on(here):
     with open_results(here) as results:
         results.append(records(0, 1))
+        results.write()
         before = here.results.read_bytes()
         with files_up_to(len(before) + 10), pytest.raises(WriteError, match="File too large; what was written before"):
             results.append(records(2, 3))
+            results.write()
         assert here.results.read_bytes() == before
-    write(here, 2)
-    assert indices(here) == [0, 1, 2]
+        results.write()  # there is room again
+    assert indices(here) == [0, 1, 2, 3]
 
 
 def test_a_disk_that_became_read_only_is_no_reason_to_start_again(here, monkeypatch):
@@ -166,6 +170,7 @@ def test_a_disk_that_became_read_only_is_no_reason_to_start_again(here, monkeypa
         monkeypatch.setattr(os, "write", refused)
         with pytest.raises(JobError, match="Read-only file system; expected an output that can be written") as error:
             results.append(records(0))
+            results.write()
     assert not isinstance(error.value, WriteError)
 
 
@@ -196,6 +201,7 @@ def test_what_is_done_is_known_however_many_processes_there_were(tmp_path):
 def test_errors_are_counted_once(here):
     with open_results(here) as results:
         results.append([*records(0), {"index": 1, "error": "too long"}])
+        results.write()
     progress = resume(here)
     assert (progress.done, progress.failed) == ({0, 1}, 1)
     progress.count({"index": 1, "error": "too long"})
@@ -210,14 +216,36 @@ def test_parts_are_numbered_on_from_earlier_runs(here):
         parts = Parts(here, size=2)
         for index in which:
             parts.append(records(index))
-        parts.flush()
-    names = [f"answers.{number:06d}.jsonl" for number in range(3)]
-    assert [path.name for path in here.all_results()] == names
+            if parts.due:
+                parts.write()
+        parts.write()
+    assert [path.name[:14] for path in here.all_results()] == [f"answers.{number:06d}" for number in range(3)]
     assert indices(here) == [0, 1, 2, 3]
 
 
+def test_two_writers_take_nothing_from_each_other(here):
+    one, other = Parts(here), Parts(here)
+    for parts, index in ((one, 0), (other, 1)):
+        parts.append(records(index))
+        parts.write()
+    assert sorted(indices(here)) == [0, 1]
+
+
+def test_a_result_does_not_wait_for_ever(here):
+    now = [0.0]
+    parts = Parts(here, size=9, seconds=60.0, clock=lambda: now[0])
+    now[0] = 100.0
+    assert not parts.due
+    parts.append(records(0))
+    now[0] = 159.0
+    parts.append(records(1))
+    assert not parts.due
+    now[0] = 160.0
+    assert parts.due
+
+
 def test_an_empty_part_is_not_written(here):
-    Parts(here).flush()
+    Parts(here).write()
     assert not here.all_results()
 
 
@@ -229,9 +257,10 @@ def test_a_part_that_cannot_be_written_is_not_forgotten(here, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(type(here.folder), "write_bytes", full)
-        with pytest.raises(WriteError, match=r"cannot write .*answers.000000.jsonl: No space left"):
-            parts.append(records(0))
-    parts.flush()
+        parts.append(records(0))
+        with pytest.raises(WriteError, match=r"cannot write .*answers.000000-\w+.jsonl: No space left"):
+            parts.write()
+    parts.write()
     assert indices(here) == [0]
 
 
@@ -260,8 +289,8 @@ def test_an_object_store_gets_parts(bucket):
     for index in (0, 1):
         claim(where, {"seed": 1})
         write(where, index)
-    names = ["answers.000000.jsonl", "answers.000001.jsonl", "answers.manifest.json"]
-    assert sorted(bucket) == [f"/bucket/out/{name}" for name in names]
+    names = ["answers.000000", "answers.000001", "answers.manife"]
+    assert [name.removeprefix("/bucket/out/")[:14] for name in sorted(bucket)] == names
     assert indices(where) == [0, 1]
     with pytest.raises(JobError, match=r"gs://bucket/out/answers.manifest.json is of another job: seed was 1 and is"):
         claim(where, {"seed": 2})

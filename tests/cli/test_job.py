@@ -68,7 +68,7 @@ def test_every_prompt_has_a_line(run, undisturbed):
 
 def test_the_answers_are_those_that_come_in_order(tiny, prompts, capsys, undisturbed):
     command = ["generate", "--target", str(tiny), "--prompt-file", str(prompts), "--format", "jsonl"]
-    main([*command, *SMALL, "--batch", "1"])
+    main([*command, *SMALL, "--batch", "1", "--controller", "constant"])  # as a job has it
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [{"index": index, **line} for index, line in enumerate(lines)] == [
         undisturbed[index] for index in range(len(TEXTS))
