@@ -67,7 +67,7 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
         raise UserError(str(error)) from error
     breaks = _breaks(found, config)
     how = "greedy" if options.temperature == 0 else f"temperature {options.temperature:g}"
-    _report(lengths, breaks, f"{target.name} with {made.name}, {how}", console)
+    _report(lengths, breaks, f"{target.name} with {made.name}, {how}; tokens of a round", console)
     record = {
         "target": target.name,
         "draft": made.name,
@@ -87,15 +87,8 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
 
 def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, console: Console) -> None:
     table = Table("K", title=title, title_justify="left")
-    for name in (
-        "alpha at K",
-        "pays above",
-        "tokens of a round, predicted",
-        "measured",
-        "speedup, predicted",
-        "measured",
-        "tokens/s",
-    ):
+    sides = ("tokens\npredicted", "tokens\nmeasured", "speedup\npredicted", "speedup\nmeasured")
+    for name in ("alpha\nat K", "pays\nabove", *sides, "tokens/s"):
         table.add_column(name, justify="right")
     for K, forecast in enumerate(lengths.forecasts):
         one = lengths.measured[str(K) if K else PLAIN]

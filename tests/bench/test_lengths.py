@@ -60,6 +60,7 @@ def by(prompts, **more):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("quick_programs")
 def test_forecasts_are_made_from_other_prompts_than_they_are_compared_with(monkeypatch):
     def in_turns(runs, repeats):

@@ -79,6 +79,7 @@ def wobbly(params, tokens, cache, lengths):
     return logits.at[:, :, 1].add(jnp.float32(0.05 * (tokens.shape[1] - 2))), hidden, cache
 
 
+@pytest.mark.heavy
 def test_what_ties_on_a_target_that_rounds_is_no_fault():
     check_drafter(DRAFT, WEAK, TARGET._replace(apply=wobbly), PARAMS)
 
