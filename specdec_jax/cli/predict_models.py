@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import bench, theory
-from ..bench.lengths import ADAPTIVE, PLAIN, Forecast, Lengths
+from ..bench.lengths import ADAPTIVE, PLAIN, Forecast, Lengths, Measured
 from ..control import Costs
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -67,7 +67,7 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
         raise UserError(str(error)) from error
     breaks = _breaks(found, config)
     how = "greedy" if options.temperature == 0 else f"temperature {options.temperature:g}"
-    _report(lengths, breaks, f"{target.name} with {made.name}, {how}; tokens of a round", console)
+    _report(lengths, breaks, f"{target.name} with {made.name}, {how}: predicted / measured", console)
     record = {
         "target": target.name,
         "draft": made.name,
@@ -87,24 +87,21 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
 
 def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, console: Console) -> None:
     table = Table("K", title=title, title_justify="left")
-    sides = ("tokens\npredicted", "tokens\nmeasured", "speedup\npredicted", "speedup\nmeasured")
-    for name in ("alpha\nat K", "pays\nabove", *sides, "tokens/s"):
+    for name in ("alpha\nat K", "pays\nabove", "tokens\nof a round", "speedup", "tokens\na second"):
         table.add_column(name, justify="right")
-    for K, forecast in enumerate(lengths.forecasts):
-        one = lengths.measured[str(K) if K else PLAIN]
-        table.add_row(
-            str(K),
-            f"{lengths.alpha_at[K - 1]:.2f}" if K else "",
-            _share(breaks[K]) if K else "",
-            f"{forecast.tokens:.2f}",
-            f"{one.block_efficiency:.2f}",
-            f"{forecast.speedup:.2f}",
-            f"{one.speedup:.2f}",
+
+    def sides(forecast: Forecast, one: Measured) -> list[str]:
+        return [
+            f"{forecast.tokens:.2f} / {one.block_efficiency:.2f}",
+            f"{forecast.speedup:.2f} / {one.speedup:.2f}",
             f"{one.tokens_per_second:.2f}",
-        )
-    one, best = lengths.measured[ADAPTIVE], _best(lengths)
-    figures = [best.tokens, one.block_efficiency, best.speedup, one.speedup, one.tokens_per_second]
-    table.add_row(ADAPTIVE, "", "", *(f"{figure:.2f}" for figure in figures))
+        ]
+
+    for K, forecast in enumerate(lengths.forecasts):
+        alphas = [f"{lengths.alpha_at[K - 1]:.2f}", _share(breaks[K])] if K else ["", ""]
+        table.add_row(str(K), *alphas, *sides(forecast, lengths.measured[str(K) if K else PLAIN]))
+    best = _best(lengths)
+    table.add_row(ADAPTIVE, "", "", *sides(best, lengths.measured[ADAPTIVE]))
     console.print(table)
     console.print(
         f"Predicted from how often guesses were kept after {lengths.counted} of the prompts, every other one; measured "
