@@ -2,12 +2,12 @@
 
 from jax import lax
 
-from ._typing import PyTree
+from ._typing import Array, Int, PyTree
 from .control import Controller, Costs, Outcome
 from .drafters import Drafter
 from .lm import LanguageModel
 from .round import step_by
-from .state import FinishReason, GenerateConfig, GenerateState
+from .state import FinishReason, GenerateConfig, GenerateState, Round
 from .verify import Rule
 
 
@@ -55,8 +55,31 @@ def controlled(
 ) -> tuple[GenerateState, PyTree]:
     """One round, and what the controller learns of it."""
     drafting = (target, target_params, drafter, drafter_params)
-    if drafter is None:
-        return step_by(rule, *drafting, state, config=config)[0], control
-    limit = controller.choose(costs, control, state.left, config.widths)
+    limit = allowed(controller, drafter, costs, control, state, config)
     state, info = step_by(rule, *drafting, state, config=config, draft_length=limit)
-    return state, controller.update(control, Outcome(limit, info.num_drafted, info.num_accepted, state.left))
+    return state, learned(controller, control, limit, info, state)
+
+
+def allowed(
+    controller: Controller,
+    drafter: Drafter | None,
+    costs: Costs,
+    control: PyTree,
+    state: GenerateState,
+    config: GenerateConfig,
+) -> Int[Array, "*b"] | None:
+    """The most guesses of the next round, one number or one a row; None where there is nobody to make any."""
+    return None if drafter is None else controller.choose(costs, control, state.left, config.widths)
+
+
+def learned(
+    controller: Controller,
+    control: PyTree,
+    limit: Int[Array, "*b"] | None,
+    info: Round,
+    state: GenerateState,
+) -> PyTree:
+    """The controller's state after a round of ``limit``, of which ``info`` says what came out."""
+    if limit is None:
+        return control
+    return controller.update(control, Outcome(limit, info.num_drafted, info.num_accepted, state.left))

@@ -43,8 +43,9 @@ __all__ = [
 AnyMesh = Mesh | AbstractMesh
 
 DATA, TENSOR, FSDP = "data", "tensor", "fsdp"
-
+"""Axes of a mesh: rows, a model's own axes, and what parameters are spread over while they are trained."""
 VOCAB, GROUPS, INNER = "vocab", "groups", "inner"
+"""Axes of a model that can be cut."""
 RULES: Mapping[str, str] = {VOCAB: TENSOR, GROUPS: TENSOR, INNER: TENSOR}
 """The mesh axis of each axis of a model that can be cut: the vocabulary, the kv heads with the queries of their group,
 and the inside of a feed-forward layer."""

@@ -66,9 +66,10 @@ def quick_generate(patch: pytest.MonkeyPatch) -> None:
 
 def quick_record(patch: pytest.MonkeyPatch) -> None:
     """Let `record` and `first_round` compile with QUICK."""
-    trace: Any = importlib.import_module("specdec_jax.trace")  # not at the top: the shape checks are not installed yet
-    for name in ("_draft", "_judge", "_look", "first_round"):
-        patch.setattr(trace, name, _quickly(getattr(trace, name).__wrapped__))
+    # Not at the top: the shape checks are not installed yet.
+    recorder: Any = importlib.import_module("specdec_jax.trace.recorder")
+    for name in ("_draft", "_judge", "look", "first_round"):
+        patch.setattr(recorder, name, _quickly(getattr(recorder, name).__wrapped__))
 
 
 @cache

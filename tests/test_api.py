@@ -1,8 +1,10 @@
 """Every public symbol is documented, and the API reference is made of it."""
 
+import ast
 import dataclasses
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 import subprocess
@@ -12,9 +14,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 INTERNAL = {"cache", "cli", "generate", "lm", "loop", "round", "state", "viz"}
-"""Parts of which `specdec_jax` itself exports what is public, if anything."""
+"""Parts of which others export what is public: `specdec_jax` itself, or modules of theirs."""
 PARTS = {name for _, name, _ in pkgutil.iter_modules([str(ROOT / "specdec_jax")]) if not name.startswith("_")}
-MODULES = ["specdec_jax", *(f"specdec_jax.{part}" for part in sorted(PARTS - INTERNAL))]
+PAGES = {
+    f"viz.{path.stem}"
+    for path in (ROOT / "specdec_jax" / "viz").glob("[a-z]*.py")
+    if re.search("^__all__ = ", path.read_text(), re.MULTILINE)
+}
+"""The modules of `viz` are imported one by one, and each says itself what of it is public."""
+MODULES = ["specdec_jax", *(f"specdec_jax.{part}" for part in sorted((PARTS - INTERNAL) | PAGES))]
 
 
 def public(name: str) -> dict[str, object]:
@@ -35,8 +43,11 @@ def test_the_reference_is_of_every_part():
 
 def test_what_the_documentation_imports_is_in_the_reference():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    used = {name for page in pages for name in re.findall(r"^from (specdec_jax[.\w]*) import", page.read_text(), re.M)}
-    assert used <= set(MODULES)
+    found = re.compile(r"^from (specdec_jax[.\w]*) import (.+)$", re.MULTILINE)
+    used = [one for page in pages for one in found.findall(page.read_text())]
+    assert used
+    for module, names in used:  # of a part, or modules of a part whose modules are imported one by one
+        assert {module, *(f"{module}.{name}" for name in names.split(", "))} & set(MODULES), module
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -54,6 +65,31 @@ def test_functions_and_classes_are_documented(name):
     generated = text.startswith((f"{name.rpartition('.')[2]}(", "Alias for field"))
     assert text, f"{name} has no docstring"
     assert not generated, f"{name} has only the docstring that Python makes"
+
+
+def values_with_words(folder: Path) -> set[str]:
+    """Names that a module below it assigns, with a string after that."""
+    found = set()
+    for path in [folder.with_suffix(".py")] if folder.with_suffix(".py").exists() else folder.rglob("*.py"):
+        body = ast.parse(path.read_text()).body
+        for node, after in itertools.pairwise(body):
+            words = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if words and isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_values_are_documented(module):
+    """Registries, settings and types of functions: by the string after them, where they are defined."""
+    values = {
+        key
+        for key, value in public(module).items()
+        if not (inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value))
+    }
+    folder = ROOT.joinpath(*module.split("."))
+    assert values <= values_with_words(folder.resolve() if folder.exists() else folder)
 
 
 def test_every_method_is_documented():

@@ -35,7 +35,8 @@ def python_of(page: Path) -> str:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES if python_of(page).strip()])
-def test_python_runs(page, monkeypatch, capsys):
+def test_python_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     if "models.load(" not in python_of(page):  # where there are real weights, the program is worth optimising
         quick_generate(monkeypatch)
     # As a reader has them: the tests are stricter.

@@ -1,4 +1,4 @@
-"""Contestants that answer the same batches of prompts, greedily and in turns."""
+"""Contestants that answer the same batches of prompts in turns."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Prompts = Sequence[Sequence[int]]
 """Token ids of each row of a batch."""
 
 Contestant = Callable[[Prompts, int], list[list[int]]]
-"""``answer(prompts, most new tokens) -> new ids of each row``, the likeliest at each step."""
+"""``answer(prompts, most new tokens) -> new ids of each row``."""
 
 
 class Answered(NamedTuple):
@@ -65,9 +65,10 @@ def speculative(
     eos_tokens: Sequence[int],
     controller: Controller = _ADAPTIVE,
     costs: Costs | None = None,
+    temperature: float = 0.0,
     seen: Callable[[Answered], None] = lambda answered: None,
 ) -> Contestant:
-    """`generate` at temperature 0, by default as many guesses as pay at ``costs``; ``seen`` gets each generation."""
+    """`generate`, by default greedily and with as many guesses as pay at ``costs``; ``seen`` gets each generation."""
 
     def run(prompts: np.ndarray, lengths: np.ndarray, limit: int) -> Generation:
         return generate(
@@ -78,7 +79,7 @@ def speculative(
             prompts,
             lengths,
             key=jax.random.key(0),
-            sampling=SamplingParams(temperature=0.0),
+            sampling=SamplingParams(temperature=temperature),
             config=config,
             max_new_tokens=limit,
             eos_tokens=eos_tokens,

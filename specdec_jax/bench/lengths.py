@@ -47,8 +47,12 @@ class Measured(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Prediction and measurement side by side."""
+    """Prediction and measurement side by side, of different prompts."""
 
+    counted: int
+    """Prompts from whose answers the acceptance is that the forecasts rest on."""
+    compared: int
+    """The others, which were measured."""
     alpha_at: list[float]
     """By place of the guess: how often it was kept where those before it were. One not made counts as refused."""
     forecasts: list[Forecast]
@@ -69,15 +73,21 @@ def by_length(
     eos_tokens: Sequence[int],
     max_new_tokens: int,
     repeats: int,
+    temperature: float = 0.0,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Lengths:
-    """Answer prompts one at a time, greedily, with 1 .. K guesses in every round, adaptively and plainly, in turns.
+    """Answer prompts one at a time with 1 .. K guesses in every round, adaptively and plainly, in turns.
 
-    K is ``config.draft_length``. Acceptance is that of the rounds with K guesses, on these very prompts.
+    K is ``config.draft_length``. Acceptance is counted in rounds of K guesses on every other prompt, from the first on;
+    what is measured, and compared with the forecasts from it, are the prompts between, which had no part in them.
 
     Raises:
-        ValueError: where answers are so short that decoding them takes no time beside reading the prompts.
+        ValueError: for fewer than two prompts, and where answers are so short that decoding them takes no time beside
+            reading the prompts.
     """
+    counted, compared = prompts[::2], prompts[1::2]
+    if not compared:
+        raise ValueError(f"got {len(prompts)} prompt; expected 2 or more: alpha is counted on others than are timed")
     drafting = (target, target_params, drafter, drafter_params)
     seen: dict[str, list[Generation]] = {}
 
@@ -85,28 +95,36 @@ def by_length(
         kept = seen.setdefault(name, [])
         return lambda answered: kept.append(answered.generation)
 
-    plain = partial(speculative, target, target_params, None, None, config=config, eos_tokens=eos_tokens)
-    length = partial(_at_length, *drafting, config=config, eos_tokens=eos_tokens)
+    how = {"config": config, "eos_tokens": eos_tokens, "temperature": temperature}
+    plain = partial(speculative, target, target_params, None, None, **how)
+    length = partial(_at_length, *drafting, **how)
     K = config.draft_length
     contestants = {
         PLAIN: plain(seen=watched(PLAIN)),
         **{str(k): length(k, seen=watched(str(k))) for k in range(1, K + 1)},
-        ADAPTIVE: speculative(*drafting, config=config, eos_tokens=eos_tokens, costs=costs, seen=watched(ADAPTIVE)),
+        ADAPTIVE: speculative(*drafting, **how, costs=costs, seen=watched(ADAPTIVE)),
     }
     reading = {f"{name}, reading": _only_reading(one) for name, one in ((PLAIN, plain()), (str(K), length(K)))}
     entries = contest(
         contestants | reading,
-        in_batches(prompts, 1),
+        in_batches(compared, 1),
         max_new_tokens=max_new_tokens,
         repeats=repeats,
         progress=progress,
     )
-    stats = {name: _sum(generations) for name, generations in seen.items()}
+    progress(f"counting acceptance on {len(counted)} other prompts")
+    others: list[Generation] = []
+    count = length(K, seen=lambda answered: others.append(answered.generation))
+    for prompt in counted:
+        count([prompt], max_new_tokens)
+    stats = _sum(others)
     read = {name: entries[f"{PLAIN if name == PLAIN else K}, reading"].seconds for name in contestants}
     before = _seconds_a_token(entries[PLAIN], read[PLAIN])
     return Lengths(
-        alpha_at=_alphas(stats[str(K)]),
-        forecasts=forecasts(stats[str(K)], costs, config.widths),
+        counted=len(counted),
+        compared=len(compared),
+        alpha_at=_alphas(stats),
+        forecasts=forecasts(stats, costs, config.widths),
         measured={
             name: Measured(
                 tokens=entries[name].tokens,
@@ -144,12 +162,13 @@ def _share(counts: Int[Array, "B K"], stats: Stats) -> np.ndarray:
 
 
 def _sum(generations: Sequence[Generation]) -> Stats:
-    """Over all of them, as one row. Timed repeats and the warm-up count too, which changes ratios little."""
+    """Over all of them, as one row."""
     rows = (one.stats for one in generations)
     return jax.tree.map(lambda *counts: jnp.concatenate(counts).sum(axis=0, keepdims=True), *rows)
 
 
 def _block_efficiency(generations: Sequence[Generation]) -> float:
+    """Timed repeats and the warm-up count too, which changes the ratio little."""
     return sum(int(one.lengths.sum()) for one in generations) / sum(int(one.stats.rounds.sum()) for one in generations)
 
 
@@ -175,13 +194,14 @@ def _at_length(
     *,
     config: GenerateConfig,
     eos_tokens: Sequence[int],
+    temperature: float,
     seen: Callable[[Answered], None] = lambda answered: None,
 ) -> Contestant:
     """As `speculative`, with always as many guesses; one program serves all lengths."""
     ends = jnp.asarray(eos_tokens, jnp.int32)
 
     def run(prompts: np.ndarray, lengths: np.ndarray, limit: int) -> Generation:
-        traced = (jnp.int32(length), jnp.int32(limit))
+        traced = (jnp.int32(length), jnp.int32(limit), jnp.float32(temperature))
         return _with_length(target, target_params, drafter, drafter_params, prompts, lengths, ends, *traced, config)
 
     return padded(run, config.capacity, seen)
@@ -189,7 +209,17 @@ def _at_length(
 
 @partial(jax.jit, static_argnames=("target", "drafter", "config"))
 def _with_length(
-    target, target_params, drafter, drafter_params, prompts, lengths, eos_tokens, length, limit, config: GenerateConfig
+    target,
+    target_params,
+    drafter,
+    drafter_params,
+    prompts,
+    lengths,
+    eos_tokens,
+    length,
+    limit,
+    temperature,
+    config: GenerateConfig,
 ) -> Generation:
     state = init(
         target,
@@ -199,7 +229,7 @@ def _with_length(
         prompts,
         lengths,
         key=jax.random.key(0),
-        sampling=SamplingParams(temperature=0.0),
+        sampling=SamplingParams(temperature=temperature),
         config=config,
         max_new_tokens=limit,
         eos_tokens=eos_tokens,

@@ -34,6 +34,10 @@ UNEXPECTED = 70
 """Exit status of a command that an error of the program or the device has ended; EX_SOFTWARE of sysexits.h."""
 
 
+INTERRUPTED = 130
+"""Exit status of a command that Ctrl-C has ended, as shells have it."""
+
+
 class UserError(Exception):
     """What the user can put right: shown as a message, without a traceback."""
 
@@ -64,7 +68,7 @@ def main(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Exception:  # Python itself would end with 1, which says that the work is done
         traceback.print_exc()
         return UNEXPECTED

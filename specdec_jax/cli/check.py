@@ -23,9 +23,10 @@ from ..testing.count_test import POWER
 from ..testing.drafter import check_drafter
 from ..testing.equality import Equality, Pair, answers, equality
 from ..testing.language_model import check_language_model
-from ..testing.next_tokens import NextTokens, next_tokens
+from ..testing.next_tokens import DEPTH, NextTokens, next_tokens, room_after
 from . import UserError, consoles, drafting, requests
 from .options import parse
+from .output import known
 from .prompts import SHIPPED, from_file
 
 _TEMPERATURE = 1.0
@@ -107,6 +108,12 @@ def main(args: Sequence[str]) -> int:
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
     ids = [list(request.token_ids) for request in asked]
+    shortest = min(ids, key=len)
+    if (room := room_after(target.model, shortest, options.config("block"))) < DEPTH:
+        raise UserError(
+            f"the shortest prompt has {len(shortest)} tokens, after which a row has room for {room}; expected room for "
+            f"the {DEPTH} tokens that are drawn: a shorter prompt or a larger --capacity"
+        )
     dtype = str(jax.tree.leaves(target.params)[0].dtype)
 
     console, found = consoles.console(), []
@@ -142,17 +149,7 @@ def findings(
     yield _contract("the drafter keeps its contract", check_drafter, (*pair[2:], *pair[:2]), tolerance)
     yield from _equalities(pair, prompts, options, errors)
     errors.print(f"next tokens: {options.draws} draws, {options.batch} at a time")
-    shortest = min(prompts, key=len)
-    draws = next_tokens(
-        pair,
-        shortest,
-        key=jax.random.key(options.seed),
-        sampling=SamplingParams(temperature=_TEMPERATURE),
-        config=options.config("block"),
-        draws=options.draws,
-        batch=options.batch,
-    )
-    yield _distribution(draws, tokenizer)
+    yield _next_tokens(pair, min(prompts, key=len), options, tokenizer)
 
 
 def _contract(name: str, check, arguments, tolerance: float) -> Finding:
@@ -204,7 +201,7 @@ def _equalities(pair: Pair, prompts: list[list[int]], options: Options, errors: 
 
 
 def _equal(found: Equality) -> str:
-    same = found.rows - len(found.differences)
+    same = found.rows - len(found.differences) - len(found.endings)
     text = f"{same} of {found.rows} rows equal plain decoding, {found.tokens} tokens compared"
     for one in found.differences:
         kind = "a tie, turned over by rounding" if one.is_tie else "NOT a tie"
@@ -212,15 +209,35 @@ def _equal(found: Equality) -> str:
             f"; row {one.row} differs at token {one.place}: {kind} (gap {one.gap:.1e}, of which rounding moves "
             f"{one.rounding:.1e})"
         )
-    return text
+    text += "".join(f"; {ending}" for ending in found.endings)
+    return text if found.tokens else f"{text}; there was nothing to compare"
 
 
 def _figures(found: Equality) -> dict[str, Any]:
     differences = [one._asdict() | {"is_tie": one.is_tie} for one in found.differences]
-    return {"rows": found.rows, "tokens": found.tokens, "differences": differences}
+    endings = [{"row": one.row, "what": str(one)} for one in found.endings]
+    return known({"rows": found.rows, "tokens": found.tokens, "differences": differences, "endings": endings})
 
 
-def _distribution(found: NextTokens, tokenizer: Tokenizer | None) -> Finding:
+def _next_tokens(pair: Pair, prompt: list[int], options: Options, tokenizer: Tokenizer | None) -> Finding:
+    """Drawn after the shortest prompt, which leaves most room and is read soonest."""
+    name = "next tokens come as often as they should"
+    try:
+        found = next_tokens(
+            pair,
+            prompt,
+            key=jax.random.key(options.seed),
+            sampling=SamplingParams(temperature=_TEMPERATURE),
+            config=options.config("block"),
+            draws=options.draws,
+            batch=options.batch,
+        )
+    except ValueError as error:
+        return Finding(name, False, str(error), {})
+    return Finding(name, found.holds, *_distribution(found, len(prompt), tokenizer))
+
+
+def _distribution(found: NextTokens, after: int, tokenizer: Tokenizer | None) -> tuple[str, dict[str, Any]]:
     def text(tokens: tuple[int, ...], rest: bool) -> str:
         words = repr(tokenizer.decode(list(tokens))) if tokenizer is not None else str(list(tokens))
         return f"{words} and then another" if rest else words
@@ -232,8 +249,9 @@ def _distribution(found: NextTokens, tokenizer: Tokenizer | None) -> Finding:
         for i in order[:_SHOWN]
     ]
     what = (
-        f"{found.draws} draws of three tokens in {len(found.cells)} cells, {found.compared} with the rare ones taken "
-        f"together: p-value {found.p_value:.2g}, expected above {SIGNIFICANCE:g}. Had the likeliest of these lost "
+        f"{found.draws} draws of {DEPTH} tokens after the shortest prompt, of {after}, in {len(found.cells)} cells, "
+        f"{found.compared} with the rare ones taken together: p-value {found.p_value:.2g}, expected above "
+        f"{SIGNIFICANCE:g}. Had the likeliest of these lost "
         f"{found.smallest:.2g} of probability to the others, that would have shown with probability {POWER}; what "
         "moves within one, such as a remainder, does not show. " + "; ".join(shown)
     )
@@ -249,4 +267,4 @@ def _distribution(found: NextTokens, tokenizer: Tokenizer | None) -> Finding:
         "smallest_bias": found.smallest,
         "cells": cells,
     }
-    return Finding("next tokens come as often as they should", found.holds, what, figures)
+    return what, figures

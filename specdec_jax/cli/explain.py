@@ -12,18 +12,22 @@ import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from .._typing import Array
-from ..sampling import RoundKeys, SamplingParams
+from ..sampling import RoundKeys, SamplingParams, row_keys
 from ..state import GenerateConfig
 from ..trace import first_round
 from ..verify import Proposal
 from ..verify.proposal import q_of
 from ..viz import explain, picture
-from ..viz.duel import constant_rounds, duel
+from ..viz.duel import Duel, constant_rounds, duel
 from ..viz.glyphs import label
 from . import UserError, consoles, drafting, requests
-from .options import SAMPLING, File, check_integers, check_outputs, check_text, parse
+from .options import SAMPLING, File, changed, check_integers, check_outputs, check_text, parse
 
 _TOLERANCE = 1e-3  # of the sum of probabilities that people write down
+_AT_ONCE = 32  # rounds
+
+Rounds = tuple[RoundKeys, Proposal, Array]
+"""What a rule is given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +72,10 @@ class Options:
         got = [name for name, value in given.items() if value is not None]
         if got != ["a prompt"] and got[:2] != ["--p", "--q"]:
             raise ValueError(f"got {' and '.join(got) or 'nothing'}; expected a prompt, or --p and --q")
+        if self.p is not None and (unused := changed(self, ("target", "draft", "chat", "sampling"))):
+            raise ValueError(f"got --p and --q, and {' and '.join(unused)}; expected that with a prompt only")
+        if self.draft == "none":
+            raise ValueError("draft is none; expected a drafter, such as a feature head, exit:M, a model or ngram")
 
 
 def main(args: Sequence[str]) -> int:
@@ -76,7 +84,7 @@ def main(args: Sequence[str]) -> int:
     check_outputs(options.output, options.figures)
     subject = _from_models(options) if options.p is None else _from_numbers(options)
     p, q = subject.first
-    told = explain.told(np.asarray(p), np.asarray(q), duel(*subject.rounds), subject.label)
+    told = explain.told(np.asarray(p), np.asarray(q), subject.duel, subject.label)
     page = explain.page(told, prompt=options.prompt, target=subject.target, draft=subject.draft)
     options.output.write_text(page, encoding="utf-8")
     if options.figures is not None:
@@ -91,8 +99,8 @@ class Subject(NamedTuple):
 
     first: tuple[Array, Array]
     """p and q [V] of the first token."""
-    rounds: tuple[RoundKeys, Proposal, Array]
-    """What a rule is given."""
+    duel: Duel
+    """Of all rounds."""
     label: Callable[[int], str]
     target: str
     draft: str
@@ -101,38 +109,39 @@ class Subject(NamedTuple):
 def _from_models(options: Options) -> Subject:
     target = drafting.load_target(options.target, options.draft)
     chosen = drafting.make(options.draft, target)
-    if chosen.drafter is None:
-        raise UserError("the draft is none; expected a drafter, such as a feature head, exit:M, a model or ngram")
+    assert chosen.drafter is not None, "Options refuses none"
     request = requests.only(
         options.prompt or "",
         target,
-        config=GenerateConfig(capacity=2**30),
+        config=GenerateConfig(capacity=2**20),  # more than any prompt has
         sampling=options.sampling,
         max_new_tokens=1,
         chat=options.chat,
     )
     ids, K = request.token_ids, options.draft_length
-    evidence = first_round(
-        chosen.target.model,
-        target.params,
-        chosen.drafter,
-        chosen.params,
-        jnp.broadcast_to(jnp.asarray(ids, jnp.int32), (options.rounds, len(ids))),
-        jnp.full(options.rounds, len(ids), jnp.int32),
-        jax.random.key(options.seed),
-        request.sampling,
-        GenerateConfig(capacity=len(ids) + K + 1, draft_length=K),
-    )
-    if int(evidence.proposal.length[0]) == 0:
-        raise UserError(
-            f"{options.draft} guesses nothing after this prompt; expected another prompt, or another --draft"
+
+    def after_prompt(keys: Array) -> Rounds:
+        evidence = first_round(
+            chosen.target.model,
+            target.params,
+            chosen.drafter,
+            chosen.params,
+            jnp.broadcast_to(jnp.asarray(ids, jnp.int32), (len(keys), len(ids))),
+            jnp.full(len(keys), len(ids), jnp.int32),
+            keys,
+            request.sampling,
+            GenerateConfig(capacity=len(ids) + K + 1, draft_length=K),
         )
+        if int(evidence.proposal.length[0]) == 0:
+            raise UserError(
+                f"{options.draft} guesses nothing after this prompt; expected another prompt, or another --draft"
+            )
+        return evidence[:3]
+
     tokenizer = target.tokenizer
     assert tokenizer is not None, "the prompt was read with it"
-    keys, proposal, p, _ = evidence
-    # Before its first guess every row is at the same place, so the first stands for all.
-    first = p[0, 0], q_of(proposal, p.shape[-1])[0, 0]
-    return Subject(first, (keys, proposal, p), lambda token: label(tokenizer.bytes_of(token)), target.name, chosen.name)
+    judged = _judged(after_prompt, options)
+    return Subject(*judged, lambda token: label(tokenizer.bytes_of(token)), target.name, chosen.name)
 
 
 def _from_numbers(options: Options) -> Subject:
@@ -141,8 +150,25 @@ def _from_numbers(options: Options) -> Subject:
     words = words if options.words is None else options.words.split(",")
     if not len(p) == len(q) == len(words):
         raise UserError(f"p has {len(p)} numbers, q {len(q)} and words {len(words)} names; expected as many of each")
-    rounds = constant_rounds(p, q, options.draft_length, options.rounds, jax.random.key(options.seed))
-    return Subject((p, q), rounds, lambda token: label(words[token].encode()), "p as given", "q as given")
+    judged = _judged(lambda keys: constant_rounds(p, q, options.draft_length, len(keys), keys), options)
+    return Subject(*judged, lambda token: label(words[token].encode()), "p as given", "q as given")
+
+
+def _judged(rounds_of: Callable[[Array], Rounds], options: Options) -> tuple[tuple[Array, Array], Duel]:
+    """p and q of the first token, and all rounds judged: a few at a time, for each has a cache and whole distributions.
+
+    ``rounds_of(keys [N])`` gives rounds with these keys.
+    """
+    size = min(_AT_ONCE, options.rounds)
+    keys = row_keys(jax.random.key(options.seed), -(-options.rounds // size) * size)
+    first, found = None, []
+    for start in range(0, len(keys), size):
+        of_rounds, proposal, p = rounds_of(keys[start : start + size])
+        # Before its first guess every row is at the same place, so the first stands for all.
+        first = first or (p[0, 0], q_of(proposal, p.shape[-1])[0, 0])
+        found.append(duel(of_rounds, proposal, p))
+    assert first is not None, "there is a round at least"
+    return first, jax.tree.map(lambda *parts: np.concatenate(parts)[: options.rounds], *found)
 
 
 def _distribution(name: str, text: str) -> jax.Array:

@@ -1,5 +1,6 @@
 """Command lines from dataclasses: tyro reads names, defaults and help off the classes that the library itself uses."""
 
+import os
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,9 +65,28 @@ def check_text(**texts: str | None) -> None:
             raise ValueError(f"{name} is {ascii(text)[:60]}, which holds bytes that are no text; expected UTF-8")
 
 
-def check_outputs(page: Path, figures: Path | None) -> None:
-    """UserError for a page or a folder of figures that could not be written, before the work that would be lost."""
-    if page.is_dir() or not page.absolute().parent.is_dir():
-        raise UserError(f"cannot write {page}; expected a file in a folder that exists")
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise UserError(f"cannot write into {figures}; expected a folder, or a name for a new one")
+def changed(options: Any, names: Sequence[str]) -> list[str]:
+    """The flags of those of these fields that are not as by default; SamplingParams stand for flags of their own."""
+    found = []
+    for name in names:
+        value, usual = getattr(options, name), type(options).__dataclass_fields__[name].default
+        if isinstance(value, SamplingParams):
+            found += [field for field, one, other in zip(value._fields, value, usual, strict=True) if one != other]
+        elif value != usual:
+            found.append(name)
+    return [f"--{name.replace('_', '-')}" for name in found]
+
+
+def check_outputs(file: Path | None, folder: Path | None = None) -> None:
+    """UserError for a file or a folder of files that could not be written, before the work that would be lost."""
+    if file is not None:
+        if file.is_dir() or not file.absolute().parent.is_dir():
+            raise UserError(f"cannot write {file}; expected a file in a folder that exists")
+        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+            raise UserError(f"cannot write {file}; expected a file or folder that may be written to")
+    if folder is not None:
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise UserError(f"cannot write into {folder}: {there} is no folder; expected one, or a name for a new one")
+        if not os.access(there, os.W_OK):
+            raise UserError(f"cannot write into {folder}: {there} may not be written to; expected a folder that may")

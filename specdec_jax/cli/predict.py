@@ -11,13 +11,16 @@ from rich.table import Table
 from tyro.conf import arg
 
 from .. import theory
+from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..viz import picture
 from ..viz.curves import Curve, by_draft_length
 from . import UserError, consoles
-from .options import CONFIG, File, check_integers, parse
+from .options import CONFIG, File, changed, check_integers, check_outputs, parse
 
 _ALPHAS, _DRAFT_COST = (0.6, 0.7, 0.8, 0.9), 0.05
+_OF_NUMBERS = ("alpha", "draft_cost", "verify_costs", "rows", "tokens")
+_OF_MODELS = ("prompt_file", "temperature", "capacity", "max_new_tokens", "repeats")
 _SHOWN = 16
 """Draft lengths that are shown in any case; longer ones where they are best."""
 
@@ -27,7 +30,8 @@ class Options:
     """Predict tokens of a round, speedup and best draft length before anything is tried.
 
     From an acceptance and costs: --alpha .7 --draft-cost .05. Or for two models, on prompts, beside the measurement:
-    --target MODEL --draft MODEL --prompt-file FILE, greedily and one prompt at a time.
+    --target MODEL --draft MODEL --prompt-file FILE, one prompt at a time. Acceptance is then counted on every other
+    prompt, and what is predicted from it is compared with what happens on the prompts between.
     """
 
     alpha: tuple[float, ...] = ()
@@ -46,7 +50,9 @@ class Options:
     """Who guesses: ngram (by default, if a target is named), exit:M, a feature head, or a model with the target's
     vocabulary."""
     prompt_file: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Prompts as in specdec generate; by default those that come with the package."""
+    """Prompts as in specdec generate, at least two; by default those that come with the package."""
+    temperature: float = 0.0
+    """Of all answers; 0, the default, is greedy."""
     draft_length: int | None = None
     """Most guesses in a round; by default as many as are best, or 4 for two models."""
     capacity: int = CONFIG.capacity
@@ -59,12 +65,10 @@ class Options:
     """A picture of the curves to write, .svg or .png."""
 
     def __post_init__(self):
-        numbers = {"--alpha": self.alpha, "--draft-cost": self.draft_cost, "--verify-costs": self.verify_costs}
-        given = [name for name, value in numbers.items() if value not in ((), None)]
-        if self.of_models and given:
-            raise ValueError(f"got models and {' and '.join(given)}; expected one or the other: models are measured")
-        if not self.of_models and self.prompt_file is not None:
-            raise ValueError("got --prompt-file without models; expected --target or --draft beside it")
+        if self.of_models and (unused := changed(self, _OF_NUMBERS)):
+            raise ValueError(f"got models and {' and '.join(unused)}; expected one or the other: models are measured")
+        if not self.of_models and (unused := changed(self, _OF_MODELS)):
+            raise ValueError(f"got {' and '.join(unused)} without models; expected --target or --draft beside it")
         if self.draft == "none":
             raise ValueError("draft is none; expected a drafter, whose gain is to be predicted, such as ngram")
         check_integers(self, tokens=(1, 2**16), max_new_tokens=(1, 2**31), repeats=(1, 2**16))
@@ -77,6 +81,10 @@ class Options:
             )
         if min(self.rows, default=1) < 1:
             raise ValueError(f"rows has {min(self.rows)}; expected batches of at least 1")
+        for name in ("alpha", "rows"):
+            if len({*getattr(self, name)}) < len(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)}; expected each number once")
+        SamplingParams(temperature=self.temperature).check()
         if self.output is not None and self.output.suffix not in picture.KINDS:
             raise ValueError(f"output is {self.output}; expected a name that ends in {' or '.join(picture.KINDS)}")
         self.config()
@@ -94,8 +102,7 @@ class Options:
 def main(args: Sequence[str]) -> int:
     """Run the command."""
     options = parse(Options, "predict", args)
-    if options.output is not None and not options.output.absolute().parent.is_dir():
-        raise UserError(f"cannot write {options.output}; expected a file in a folder that exists")
+    check_outputs(options.output)
     console = consoles.console()
     if options.of_models:
         from .predict_models import predict_models

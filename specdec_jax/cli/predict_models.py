@@ -1,4 +1,4 @@
-"""The prediction for two models, beside the measurement on the same prompts."""
+"""The prediction for two models, beside the measurement on prompts that it was not made from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import bench, theory
-from ..bench.lengths import ADAPTIVE, PLAIN, Forecast, Lengths
+from ..bench.lengths import ADAPTIVE, PLAIN, Forecast, Lengths, Measured
 from ..control import Costs
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -26,6 +26,11 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
     errors = consoles.errors(style="dim")
     name = options.target or "smollm2-135m"
     prompts = from_file(options.prompt_file or SHIPPED)
+    if len(prompts) < 2:
+        raise UserError(
+            f"{options.prompt_file} has {len(prompts)} prompts; expected 2 or more: from some it is predicted what "
+            "happens on the others"
+        )
     errors.print(f"loading {name}")
     target, config = drafting.load_target(name, options.draft or "ngram"), options.config()
     asked, faults = requests.prepare(
@@ -55,16 +60,19 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
             eos_tokens=() if target.tokenizer is None else target.tokenizer.eos_ids,
             max_new_tokens=options.max_new_tokens,
             repeats=options.repeats,
+            temperature=options.temperature,
             progress=errors.print,
         )
     except ValueError as error:
         raise UserError(str(error)) from error
     breaks = _breaks(found, config)
-    _report(lengths, breaks, f"{target.name} with {made.name}, {len(asked)} prompts, greedy", console)
+    how = "greedy" if options.temperature == 0 else f"temperature {options.temperature:g}"
+    _report(lengths, breaks, f"{target.name} with {made.name}, {how}: predicted / measured", console)
     record = {
         "target": target.name,
         "draft": made.name,
-        "prompts": len(asked),
+        "prompts": {"counted": lengths.counted, "compared": lengths.compared},
+        "temperature": options.temperature,
         "max_new_tokens": options.max_new_tokens,
         "repeats": options.repeats,
         "costs": {"draft_step": float(found.draft_step), "verify": [*map(float, found.verify)]},
@@ -79,25 +87,27 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
 
 def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, console: Console) -> None:
     table = Table("K", title=title, title_justify="left")
-    for name in ("alpha at K", "pays above", "tokens of a round", "measured", "speedup", "measured", "tokens/s"):
+    for name in ("alpha\nat K", "pays\nabove", "tokens\nof a round", "speedup", "tokens\na second"):
         table.add_column(name, justify="right")
-    for K, forecast in enumerate(lengths.forecasts):
-        one = lengths.measured[str(K) if K else PLAIN]
-        table.add_row(
-            str(K),
-            f"{lengths.alpha_at[K - 1]:.2f}" if K else "",
-            _share(breaks[K]) if K else "",
-            f"{forecast.tokens:.2f}",
-            f"{one.block_efficiency:.2f}",
-            f"{forecast.speedup:.2f}",
-            f"{one.speedup:.2f}",
+
+    def sides(forecast: Forecast, one: Measured) -> list[str]:
+        return [
+            f"{forecast.tokens:.2f} / {one.block_efficiency:.2f}",
+            f"{forecast.speedup:.2f} / {one.speedup:.2f}",
             f"{one.tokens_per_second:.2f}",
-        )
-    one, best = lengths.measured[ADAPTIVE], _best(lengths)
-    figures = [best.tokens, one.block_efficiency, best.speedup, one.speedup, one.tokens_per_second]
-    table.add_row(ADAPTIVE, "", "", *(f"{figure:.2f}" for figure in figures))
+        ]
+
+    for K, forecast in enumerate(lengths.forecasts):
+        alphas = [f"{lengths.alpha_at[K - 1]:.2f}", _share(breaks[K])] if K else ["", ""]
+        table.add_row(str(K), *alphas, *sides(forecast, lengths.measured[str(K) if K else PLAIN]))
+    best = _best(lengths)
+    table.add_row(ADAPTIVE, "", "", *sides(best, lengths.measured[ADAPTIVE]))
     console.print(table)
-    console.print(f"Predicted for {ADAPTIVE}: as the best K, {best.draft_length}. Speedups leave reading prompts out.")
+    console.print(
+        f"Predicted from how often guesses were kept after {lengths.counted} of the prompts, every other one; measured "
+        f"on the {lengths.compared} between. For {ADAPTIVE}: as the best K, {best.draft_length}. Speedups leave "
+        "reading prompts out."
+    )
 
 
 def _share(alpha: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,9 +13,9 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from ..control import CONTROLLERS
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from ..trace import record
+from ..trace import Moment, record
 from ..viz import picture, terminal, trace_page
-from . import consoles, costs, drafting, requests
+from . import INTERRUPTED, consoles, costs, drafting, requests
 from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, check_text, parse
 
 
@@ -23,7 +23,7 @@ from .options import CONFIG, SAMPLING, File, check_integers, check_outputs, chec
 class Options:
     """Continue a prompt, and show of each round what was drafted, kept, refused, corrected and added.
 
-    In a terminal the text is shown as it grows; the page is written at the end.
+    In a terminal the text is shown as it grows; the page is written at the end, or of what there is after Ctrl-C.
     """
 
     prompt: Positional[Annotated[str, arg(metavar="PROMPT")]]
@@ -92,7 +92,9 @@ def main(args: Sequence[str]) -> int:
         )
     if console.is_terminal:
         moments = terminal.watch(moments, request.token_ids, bytes_of, console)
-    seen = list(moments)
+    seen, stopped = _until_interrupted(moments)
+    if not seen:
+        return INTERRUPTED
 
     written = trace_page.page(
         seen,
@@ -107,5 +109,17 @@ def main(args: Sequence[str]) -> int:
         for one in trace_page.pictures(seen, 0):
             picture.save(one, options.figures)
     plain = sum(record.is_plain for record in trace_page.row_of(seen, 0))
-    console.print(f"{options.output}: {len(seen)} rounds, {plain} without a guess", markup=False, soft_wrap=True)
-    return 0
+    what = f"{options.output}: {len(seen)} rounds, {plain} without a guess"
+    console.print(f"{what}, then interrupted" if stopped else what, markup=False, soft_wrap=True)
+    return INTERRUPTED if stopped else 0
+
+
+def _until_interrupted(moments: Iterable[Moment]) -> tuple[list[Moment], bool]:
+    """All rounds, or those before Ctrl-C, and whether it came: a long recording is worth its page either way."""
+    seen: list[Moment] = []
+    try:
+        for moment in moments:
+            seen.append(moment)
+    except KeyboardInterrupt:
+        return seen, True
+    return seen, False

@@ -16,6 +16,7 @@ from .statistics import chi_square_p_value
 
 TOLERANCE = 1e-6
 SIGNIFICANCE = 1e-4
+"""The p-value at or below which a check fails: of checks of what is true, one in 10,000 at most."""
 
 
 def check_law(rule: SampledRule, p: Tree, q: Tree, length: int | None = None) -> RuleLaw:

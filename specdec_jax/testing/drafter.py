@@ -1,26 +1,22 @@
 """Whether a drafter keeps the contract of `Drafter`, on which exactness rests."""
 
 import dataclasses
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, PyTree
-from ..control import constant
-from ..drafters import Context, Drafter
-from ..generate import generate, init
+from .._typing import PyTree
+from ..drafters import Drafter
 from ..lm import LanguageModel
-from ..round import step
 from ..sampling import SamplingParams
-from ..sampling.draw import first_argmax
 from ..state import FinishReason, GenerateConfig, GenerateState
-from ..verify import Proposal
 from .contracts import broken, close, same_form
+from .drafter_trial import ROWS, Guesses, Trial, drawn, host
+from .equality import Pair, answers, equality
 
-_ROWS, _ROUNDS, _PROMPT, _CAPACITY = 4, 6, 7, 40
+_ROUNDS, _CAPACITY = 6, 40
 
 
 def check_drafter(
@@ -40,7 +36,8 @@ def check_drafter(
         target, target_params: whom it drafts for; `check_language_model` checks that.
         draft_length: K.
         seed: of prompts and draws.
-        tolerance: by which q may differ between ways to come to the same tokens; raise it for bfloat16.
+        tolerance: by which logits, and q with them, may differ between ways to come to the same tokens; raise it for
+            bfloat16. Within it a stop that looks at q may decide otherwise, and a token that ties may be another.
 
     Raises:
         BrokenContractError: with the contract that is broken, and what was seen.
@@ -54,7 +51,7 @@ def check_drafter(
     # One verify width, so that a state which changes its form in commit is seen here and not by a loop of the round.
     widths = (draft_length + 1,)
     config = GenerateConfig(room, draft_length, rule="token", prefill_chunk=4, verify_widths=widths)
-    trial = _Trial(drafter, drafter_params, target, target_params, config, seed)
+    trial = Trial(drafter, drafter_params, target, target_params, config, seed)
     state = trial.start(*trial.prompts())
     same_form("propose returns its state in the form it was given", trial.memory(state), trial.propose(state)[1])
     for number in range(_ROUNDS):
@@ -67,132 +64,17 @@ def check_drafter(
         _check_against_fresh(trial, state, tolerance)
     _check_sampling(trial, state)
     _check_rows(trial, tolerance)
-    _check_output(trial)
+    _check_output(trial, tolerance)
 
 
-class _Trial:
-    """A drafter with its target, and the compiled programs that the checks run."""
-
-    def __init__(self, drafter, drafter_params, target, target_params, config: GenerateConfig, seed: int):
-        self.drafter, self.drafter_params = drafter, drafter_params
-        self.target, self.target_params = target, target_params
-        self.config, self.seed = config, seed
-        self.K, self.V = config.draft_length, target.vocab_size
-        self.weights = np.random.default_rng(seed).uniform(0.5, 2.0, (self.K, self.V)).astype(np.float32)
-        self._propose = jax.jit(self._guess)
-        self._start = jax.jit(self._init)
-        self._step = jax.jit(partial(step, target, config=config), static_argnums=1)
-
-    def prompts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Few different tokens, so that something repeats; a row of one token among them."""
-        rng = np.random.default_rng(self.seed)
-        lengths = np.array([1, _PROMPT, 2, 5], np.int32)
-        tokens = np.zeros((_ROWS, self.config.capacity), np.int32)
-        tokens[:, :_PROMPT] = rng.integers(0, min(3, self.V), (_ROWS, _PROMPT))
-        return tokens, lengths
-
-    def start(self, tokens, lengths, sampling: SamplingParams | None = None) -> GenerateState:
-        keys = jax.random.split(jax.random.key(self.seed), len(lengths))
-        values = SamplingParams() if sampling is None else sampling
-        params = (self.target_params, self.drafter_params)
-        return self._start(*params, jnp.asarray(tokens), jnp.asarray(lengths), keys, values.broadcast(len(lengths)))
-
-    def _init(self, target_params, drafter_params, tokens, lengths, keys, sampling):
-        return init(  # with params as arguments: a program would hold its own as constants
-            self.target,
-            target_params,
-            self.drafter,
-            drafter_params,
-            tokens,
-            lengths,
-            key=keys,
-            sampling=sampling,
-            config=self.config,
-        )
-
-    def round(self, state: GenerateState, limit: Array) -> GenerateState:
-        return self._step(self.target_params, self.drafter, self.drafter_params, state, draft_length=limit)[0]
-
-    def memory(self, state: GenerateState) -> PyTree:
-        return state.target_cache if self.drafter.shares_cache else state.drafter_state
-
-    def propose(
-        self, state: GenerateState, limit=None, weights: np.ndarray | None = None
-    ) -> tuple[Proposal, PyTree, "_Drawn"]:
-        """Guesses drawn as the likeliest of q times ``weights`` [K, V], which q alone decides; and what was drawn."""
-        batch = state.lengths.shape[0]
-        limit = np.full(batch, self.K) if limit is None else limit
-        return self._propose(
-            self.drafter_params,
-            self.memory(state),
-            Context(state.tokens, state.lengths, state.sampling),
-            jnp.asarray(limit, jnp.int32),
-            jnp.asarray(self.weights if weights is None else weights),
-        )
-
-    def _guess(self, params, memory, context, limit, weights):
-        batch = limit.shape[0]
-        # Refs, for draw may be called within loops; no distribution holds NaN, and no token is -1.
-        given = jax.new_ref(jnp.full((batch, self.K, self.V), jnp.nan, jnp.float32))
-        drawn = jax.new_ref(jnp.full((batch, self.K), -1, jnp.int32))
-
-        def draw(index, q):
-            token = first_argmax(q * jax.lax.dynamic_slice_in_dim(weights, index, 1))
-            given[:, index], drawn[:, index] = q.astype(jnp.float32), token
-            return token
-
-        proposal, memory = self.drafter.propose(params, memory, context, self.K, limit, draw)
-        return proposal, memory, _Drawn(jax.freeze(given), jax.freeze(drawn))
-
-
-class _Drawn(NamedTuple):
-    """The last call of ``draw`` for each guess."""
-
-    q: Array
-    """[B, K, V] as it was given; NaN where it was not called."""
-    tokens: Array
-    """[B, K] as it gave them back; -1 where it was not called."""
-
-
-class _Guesses(NamedTuple):
-    """A proposal on the host."""
-
-    tokens: np.ndarray
-    q: np.ndarray | None
-    length: np.ndarray
-
-
-def _host(proposal: Proposal) -> _Guesses:
-    q = None if proposal.q is None else np.asarray(proposal.q)
-    return _Guesses(np.asarray(proposal.tokens), q, np.asarray(proposal.length))
-
-
-def _drawn(made: tuple[Proposal, PyTree, _Drawn]) -> _Guesses:
-    """The proposal on the host, once each guess with a q is known to come from ``draw``, and from that very q."""
-    got = _host(made[0])
-    if got.q is None:
-        return got
-    given, tokens = (np.asarray(part) for part in made[2])
-    proposed = np.arange(got.tokens.shape[1])[None] < got.length[:, None]
-    another = (got.q.view(np.uint32) != given.view(np.uint32)).any(-1) & proposed
-    if another.any():
-        row, place = np.argwhere(another)[0]
-        error = np.abs(got.q[row, place] - given[row, place]).max()
-        seen = "draw was not called for it" if np.isnan(error) else f"it differs by up to {error:.2e}"
-        broken("q is, bit for bit, what draw was given", f"for guess {place} of row {row} {seen}")
-    if (got.tokens != tokens)[proposed].any():
-        broken("a guess is the token that draw gave back", f"{got.tokens[proposed]} is not {tokens[proposed]}")
-    return got
-
-
-def _check_proposal(trial: _Trial, state: GenerateState) -> None:
+def _check_proposal(trial: Trial, state: GenerateState) -> None:
     K, V = trial.K, trial.V
     limit = np.array([K, max(K - 1, 0), 1, 0])
     made = trial.propose(state, limit)
-    got = _host(made[0])
-    if got.tokens.shape != (_ROWS, K) or got.length.shape != (_ROWS,):
+    got = host(made[0])
+    if got.tokens.shape != (ROWS, K) or got.length.shape != (ROWS,):
         broken(
-            f"a proposal has tokens [B, K] and length [B], here [{_ROWS}, {K}] and [{_ROWS}]",
+            f"a proposal has tokens [B, K] and length [B], here [{ROWS}, {K}] and [{ROWS}]",
             f"they are {list(got.tokens.shape)} and {list(got.length.shape)}",
         )
     if (got.length < 0).any() or (got.length > limit).any():
@@ -202,22 +84,22 @@ def _check_proposal(trial: _Trial, state: GenerateState) -> None:
         broken(f"guesses are token ids from 0 to {V - 1}", f"some are not: {got.tokens[proposed]}")
     if got.q is None:
         return
-    if got.q.shape != (_ROWS, K, V) or got.q.dtype != np.float32:
-        broken(f"q is float32[B, K, V], here [{_ROWS}, {K}, {V}]", f"it is {got.q.dtype}{list(got.q.shape)}")
+    if got.q.shape != (ROWS, K, V) or got.q.dtype != np.float32:
+        broken(f"q is float32[B, K, V], here [{ROWS}, {K}, {V}]", f"it is {got.q.dtype}{list(got.q.shape)}")
     q = got.q[proposed]
     if not ((q >= 0).all() and np.allclose(q.sum(-1), 1, atol=1e-3)):
         broken("q is a distribution: nothing negative, sum 1", f"its sums are {q.sum(-1)} and its least is {q.min()}")
-    _drawn(made)
+    drawn(made)
     _check_blindness(trial, state)
 
 
-def _check_blindness(trial: _Trial, state: GenerateState) -> None:
+def _check_blindness(trial: Trial, state: GenerateState) -> None:
     """Whether guess i is made may depend on q, and on guesses before it, never on the value drawn for it."""
-    base = _drawn(trial.propose(state))
+    base = drawn(trial.propose(state))
     for place in range(trial.K):
         weights = trial.weights.copy()
         weights[place] = 1 / weights[place]
-        other = _drawn(trial.propose(state, weights=weights))
+        other = drawn(trial.propose(state, weights=weights))
         before = (other.tokens[:, :place] == base.tokens[:, :place]).all(axis=1)
         if ((other.length > place) != (base.length > place))[before].any():
             broken(
@@ -226,28 +108,55 @@ def _check_blindness(trial: _Trial, state: GenerateState) -> None:
             )
 
 
-def _check_against_fresh(trial: _Trial, state: GenerateState, tolerance: float) -> None:
+def _check_against_fresh(trial: Trial, state: GenerateState, tolerance: float) -> None:
     """After any rounds, a drafter guesses as one that reads the committed tokens for the first time."""
     running = np.asarray(state.finish_reason) == FinishReason.RUNNING
     tokens, lengths = np.asarray(state.tokens)[:, : trial.config.capacity], np.asarray(state.lengths)
     fresh = trial.start(np.where(np.arange(tokens.shape[1]) < lengths[:, None], tokens, 0), lengths)
-    got, wanted = (_drawn(trial.propose(one)) for one in (state, fresh))
     contract = "after commit, guesses follow from the committed tokens alone, as for a drafter that starts with them"
-    if (got.length != wanted.length)[running].any():
-        broken(contract, f"it made {got.length[running]} guesses instead of {wanted.length[running]}")
-    first = running & (got.length > 0)  # later guesses depend on what was drawn before, and ties may fall either way
-    if got.q is None:
-        if (got.tokens != wanted.tokens)[first].any():
-            broken(contract, f"it guessed {got.tokens[first]} instead of {wanted.tokens[first]}")
-    elif wanted.q is not None:
-        close(contract, got.q[first, 0], wanted.q[first, 0], tolerance)
+    got, wanted = (drawn(trial.propose(one)).of(running) for one in (state, fresh))
+    _same_guesses(contract, got, wanted, lambda: _nearly(trial, fresh, tolerance)[:, running], tolerance)
 
 
-def _check_sampling(trial: _Trial, state: GenerateState) -> None:
+def _same_guesses(
+    contract: str, got: Guesses, wanted: Guesses, nearly: Callable[[], np.ndarray], tolerance: float
+) -> None:
+    """The same tokens lead to the same guesses, to ``tolerance``; ``nearly`` gives lengths [N, B] that ties excuse.
+
+    A guess is compared where those before it are the same: past one that ties, others follow from other tokens.
+    """
+    both = np.minimum(got.length, wanted.length)[:, None]
+    place = np.arange(got.tokens.shape[1])[None]
+    same = np.logical_and.accumulate((got.tokens == wanted.tokens) | (place >= both), axis=1)
+    follows = np.pad(same, ((0, 0), (1, 0)), constant_values=True)[:, :-1] & (place < both)
+    if got.q is not None and wanted.q is not None:
+        close(contract, got.q[follows], wanted.q[follows], tolerance)
+    elif (other := follows & ~same).any():
+        broken(contract, f"it guessed {got.tokens[other]} instead of {wanted.tokens[other]}")
+    odd = (got.length != wanted.length) & same.all(axis=1)
+    if odd.any() and wanted.q is not None:
+        lengths = np.vstack([wanted.length, nearly()])
+        odd &= (got.length < lengths.min(axis=0)) | (got.length > lengths.max(axis=0))
+    if odd.any():
+        broken(contract, f"it made {got.length[odd]} guesses instead of {wanted.length[odd]}")
+
+
+def _nearly(trial: Trial, state: GenerateState, tolerance: float) -> np.ndarray:
+    """Lengths [2, B] where logits are smaller and larger by a share of ``tolerance``, as temperature makes them: a stop
+    that q passes, or does not, by no more than this decides otherwise."""
+
+    def at(factor: float) -> np.ndarray:
+        sampling = state.sampling._replace(temperature=state.sampling.temperature * np.float32(factor))
+        return np.asarray(trial.propose(dataclasses.replace(state, sampling=sampling))[0].length)
+
+    return np.stack([at(np.exp(by)) for by in (tolerance, -tolerance)])
+
+
+def _check_sampling(trial: Trial, state: GenerateState) -> None:
     """q is the draft distribution after the row's own transforms."""
     cut = SamplingParams(temperature=jnp.asarray([0.0, 1.0, 1.0, 1.0]), top_k=jnp.asarray([0, 1, 2, 0]))
-    state = dataclasses.replace(state, sampling=cut.broadcast(_ROWS))
-    got = _drawn(trial.propose(state))
+    state = dataclasses.replace(state, sampling=cut.broadcast(ROWS))
+    got = drawn(trial.propose(state))
     if got.q is None:
         return
     for row, (most, values) in enumerate([(1, "temperature 0"), (1, "top_k 1"), (2, "top_k 2")]):
@@ -260,40 +169,47 @@ def _check_sampling(trial: _Trial, state: GenerateState) -> None:
                 )
 
 
-def _check_rows(trial: _Trial, tolerance: float) -> None:
+def _check_rows(trial: Trial, tolerance: float) -> None:
     tokens, lengths = trial.prompts()
-    together = _drawn(trial.propose(trial.start(tokens, lengths)))
-    for row in range(_ROWS):
+    together = drawn(trial.propose(trial.start(tokens, lengths)))
+    for row in range(ROWS):
         part = slice(row, row + 1)
-        alone = _drawn(trial.propose(trial.start(tokens[part], lengths[part])))
-        contract = "rows do not depend on each other"
-        if alone.length[0] != together.length[row]:
-            broken(contract, f"row {row} got {together.length[row]} guesses, and {alone.length[0]} alone")
-        if alone.q is not None and together.q is not None and alone.length[0]:
-            close(contract, together.q[row, 0], alone.q[0, 0], tolerance)
+        alone = trial.start(tokens[part], lengths[part])
+        _same_guesses(
+            f"rows do not depend on each other: with the others, as alone, row {row} has its guesses",
+            together.of(part),
+            drawn(trial.propose(alone)),
+            lambda alone=alone: _nearly(trial, alone, tolerance),
+            tolerance,
+        )
 
 
-def _check_output(trial: _Trial) -> None:
-    """Under the coupled rule the output is a function of target and key alone."""
+def _check_output(trial: Trial, tolerance: float) -> None:
+    """Under the coupled rule the output is a function of target and key alone, but for ties."""
+    contract = "under the coupled rule the output is that of plain decoding"
     tokens, lengths = trial.prompts()
-
-    def run(drafter, params):
-        return generate(
-            trial.target,
-            trial.target_params,
-            drafter,
-            params,
+    keys = jax.random.split(jax.random.key(trial.seed), ROWS)
+    drafted = Pair(trial.target, trial.target_params, trial.drafter, trial.drafter_params)
+    plain = drafted._replace(drafter=None, drafter_params=None)
+    got, wanted = (
+        answers(
+            pair,
             tokens,
             lengths,
-            key=jax.random.key(trial.seed),
-            config=dataclasses.replace(trial.config, rule="coupled"),
-            controller=constant(),
+            rule="coupled",
+            keys=keys,
+            temperature=1.0,
+            config=trial.config,
+            max_new_tokens=trial.config.capacity,
+            batch=ROWS,
         )
-
-    drafted, plain = run(trial.drafter, trial.drafter_params), run(None, None)
-    if (np.asarray(drafted.tokens) != np.asarray(plain.tokens)).any():
-        row, place = np.argwhere(np.asarray(drafted.tokens) != np.asarray(plain.tokens))[0]
-        broken(
-            "under the coupled rule the output is that of plain decoding",
-            f"new token {place} of row {row} is another",
-        )
+        for pair in (drafted, plain)
+    )
+    found = equality(plain, tokens, lengths, got, wanted, keys=keys, temperature=1.0, width=trial.K + 1)
+    for one in found.differences:
+        if not (one.is_tie or abs(one.gap) <= tolerance):
+            broken(contract, f"new token {one.place} of row {one.row} is another, by {one.gap:.1e} and no tie")
+    for one in found.endings:
+        broken(contract, str(one))
+    if not found.tokens:
+        broken(contract, "nothing came out: the target's logits are NaN or infinite")

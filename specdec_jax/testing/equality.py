@@ -1,5 +1,6 @@
 """Whether generations that must be the same tokens are, on a real model, where rounding can turn a tie over."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from ..generate import generate
 from ..lm import LanguageModel
 from ..sampling import SamplingParams, probabilities
 from ..sampling.draw import position_noise
-from ..state import GenerateConfig, Generation
+from ..state import FinishReason, GenerateConfig, Generation
 
 
 class Pair(NamedTuple):
@@ -23,6 +24,13 @@ class Pair(NamedTuple):
     target_params: PyTree
     drafter: Drafter | None
     drafter_params: PyTree
+
+
+class Answer(NamedTuple):
+    """A row's new tokens, and why it ended after them."""
+
+    tokens: list[int]
+    finish_reason: FinishReason
 
 
 class Difference(NamedTuple):
@@ -44,6 +52,20 @@ class Difference(NamedTuple):
         return abs(self.gap) <= 2 * self.rounding
 
 
+class Ending(NamedTuple):
+    """Answers of a row that are the same as far as both go, and end at another place or for another reason."""
+
+    row: int
+    got: Answer
+    wanted: Answer
+
+    def __str__(self) -> str:
+        return (
+            f"row {self.row} ended after {len(self.got.tokens)} tokens ({self.got.finish_reason.name}) instead of "
+            f"{len(self.wanted.tokens)} ({self.wanted.finish_reason.name})"
+        )
+
+
 class Equality(NamedTuple):
     """What `equality` found."""
 
@@ -51,11 +73,13 @@ class Equality(NamedTuple):
     tokens: int
     """Compared, up to each row's first difference."""
     differences: list[Difference]
+    endings: list[Ending]
+    """Of rows without a difference: past one, where a row ends follows from other tokens."""
 
     @property
     def holds(self) -> bool:
-        """Whether rows are equal but for ties."""
-        return all(difference.is_tie for difference in self.differences)
+        """Whether there was something to compare, and rows are equal but for ties."""
+        return self.tokens > 0 and not self.endings and all(difference.is_tie for difference in self.differences)
 
 
 def answers(
@@ -69,10 +93,10 @@ def answers(
     config: GenerateConfig,
     max_new_tokens: int,
     batch: int,
-) -> list[list[int]]:
-    """New tokens of each row, ``batch`` rows at a time; the last batch is filled up with its first row."""
-    settings = GenerateConfig(config.capacity, config.draft_length, rule, config.prefill_chunk)
-    rows: list[list[int]] = []
+) -> list[Answer]:
+    """The answer of each row, ``batch`` rows at a time; the last batch is filled up with its first row."""
+    settings = dataclasses.replace(config, rule=rule)
+    rows: list[Answer] = []
     for first in range(0, len(lengths), batch):
         chosen = [*range(first, min(first + batch, len(lengths)))]
         filled = np.array(chosen + [first] * (batch - len(chosen)))
@@ -86,8 +110,8 @@ def answers(
             max_new_tokens=max_new_tokens,
             controller=constant(),
         )
-        tokens, new = np.asarray(out.tokens), np.asarray(out.lengths)
-        rows += [tokens[row, : new[row]].tolist() for row in range(len(chosen))]
+        tokens, new, reasons = (np.asarray(part) for part in (out.tokens, out.lengths, out.finish_reason))
+        rows += [Answer(tokens[row, : new[row]].tolist(), FinishReason(reasons[row])) for row in range(len(chosen))]
     return rows
 
 
@@ -95,8 +119,8 @@ def equality(
     pair: Pair,
     prompts: np.ndarray,
     lengths: np.ndarray,
-    got: list[list[int]],
-    wanted: list[list[int]],
+    got: list[Answer],
+    wanted: list[Answer],
     *,
     keys: Array | None,
     temperature: float,
@@ -107,16 +131,18 @@ def equality(
     Args:
         pair: whose target says so.
         prompts, lengths: what the rows continue.
-        got, wanted: new tokens of each row.
+        got, wanted: the answer of each row.
         keys: of the rows under the coupled rule, which adds their noise; None under the greedy one.
         temperature: of the rows.
         width: tokens of a whole block, K + 1.
     """
-    differences, compared = [], 0
-    for row, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
+    differences, endings, compared = [], [], 0
+    for row, answered in enumerate(zip(got, wanted, strict=True)):
+        mine, theirs = (answer.tokens for answer in answered)
         place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
         compared += min(len(mine), len(theirs)) if place is None else place + 1
         if place is None:
+            endings += [] if answered[0] == answered[1] else [Ending(row, *answered)]
             continue
         before = [*prompts[row, : lengths[row]].tolist(), *theirs[:place]]
         noise = None
@@ -126,7 +152,7 @@ def equality(
         scores = [_scores(pair, before, [0] * more, temperature, noise) for more in (0, width - 1)]
         gaps = [float(one[theirs[place]] - one[mine[place]]) for one in scores]
         differences.append(Difference(row, place, mine[place], theirs[place], gaps[0], rounding=abs(gaps[1] - gaps[0])))
-    return Equality(len(got), compared, differences)
+    return Equality(len(got), compared, differences, endings)
 
 
 def _scores(pair: Pair, before: list[int], after: list[int], temperature: float, noise: Array | None) -> Array:

@@ -11,10 +11,13 @@ from ..control import constant
 from ..generate import generate
 from ..lm import LanguageModel
 from ..sampling import SamplingParams, probabilities
-from ..state import GenerateConfig
+from ..state import FinishReason, GenerateConfig
 from .checks import SIGNIFICANCE
 from .count_test import count_test
 from .equality import Pair
+
+DEPTH = 3
+"""Tokens that are drawn each time."""
 
 
 class Cell(NamedTuple):
@@ -54,7 +57,7 @@ def next_tokens(
     config: GenerateConfig,
     draws: int,
     batch: int,
-    depth: int = 3,
+    depth: int = DEPTH,
     width: int = 4,
 ) -> NextTokens:
     """Draw the next ``depth`` tokens ``draws`` times, and compare with the target's own probabilities.
@@ -69,7 +72,15 @@ def next_tokens(
         batch: rows of a program.
         depth: tokens.
         width: likeliest tokens at each place that have cells of their own, a remainder beside them.
+
+    Raises:
+        ValueError: where rows have no room for ``depth`` tokens, or end before, as they do where logits are NaN.
     """
+    if room_after(pair.target, prompt, config) < depth:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens, after which a row has room for "
+            f"{room_after(pair.target, prompt, config)}; expected room for {depth}: a shorter prompt or more capacity"
+        )
     draws = -(-draws // batch) * batch
     prompts = np.tile(np.asarray(prompt, np.int32), (batch, 1))
     rows = []
@@ -84,11 +95,23 @@ def next_tokens(
             max_new_tokens=depth,
             controller=constant(),
         )
+        if (short := np.asarray(out.lengths) < depth).any():
+            reason = FinishReason(int(np.asarray(out.finish_reason)[short][0]))
+            raise ValueError(
+                f"{short.sum()} of {batch} rows ended before they had {depth} tokens, for {reason.name}; expected a "
+                "target whose logits are neither NaN nor infinite there"
+            )
         rows.append(np.asarray(out.tokens)[:, :depth])
     cells = likely_cells(pair.target, pair.target_params, prompt, sampling, depth, width)
     counts = count(cells, np.concatenate(rows))
     test = count_test(np.array([cell.probability for cell in cells]), draws)
     return NextTokens(cells, counts, draws, test.p_value(np.array(counts)), len(test.expected), test.smallest_bias())
+
+
+def room_after(model: LanguageModel, prompt: list[int], config: GenerateConfig) -> int:
+    """Tokens that a row can hold after a prompt."""
+    most = config.capacity if model.max_positions is None else min(config.capacity, model.max_positions)
+    return most - len(prompt)
 
 
 def likely_cells(

@@ -9,5 +9,6 @@ RULES: dict[str, Rule] = {
     "block": block.rule,
     "coupled": coupled.rule,
 }
+"""By the names that `GenerateConfig.rule` takes."""
 
 __all__ = ["RULES", "Proposal", "Rule", "Verdict"]

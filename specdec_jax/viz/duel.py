@@ -12,6 +12,8 @@ from ..sampling import RoundKeys, row_keys
 from ..verify import Proposal, block, token
 from ..verify.proposal import uniforms
 
+__all__ = ["Duel", "Side", "constant_rounds", "duel"]
+
 Values = Array | np.ndarray
 """On the device while it is computed, on the host once it is given out."""
 
@@ -58,9 +60,12 @@ def _duel(keys: RoundKeys, proposal: Proposal, p: Array) -> Duel:
 
 @partial(jax.jit, static_argnames=("K", "rows"))
 def constant_rounds(
-    p: Float[Array, "V"], q: Float[Array, "V"], K: int, rows: int, key: Key[Array, ""]
+    p: Float[Array, "V"], q: Float[Array, "V"], K: int, rows: int, key: Key[Array, "*b"]
 ) -> tuple[RoundKeys, Proposal, Float[Array, "N T V"]]:
-    """The arguments of a rule for ``rows`` rounds in which p and q are the same at every place."""
+    """The arguments of a rule for ``rows`` rounds in which p and q are the same at every place.
+
+    ``key``: of all of them, or one a round.
+    """
     keys = RoundKeys(row_keys(key, rows), jnp.zeros(rows, jnp.int32))
     q_rows = jnp.broadcast_to(q, (rows, K, q.shape[0]))
     guesses = [token.rule.draw(keys, i, q_rows[:, i]) for i in range(K)]

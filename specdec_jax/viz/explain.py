@@ -13,6 +13,8 @@ from .page import render
 from .picture import Picture
 from .story import Story, tell
 
+__all__ = ["Told", "page", "told"]
+
 _SURE = 0.95
 _FEW = 4
 
@@ -51,7 +53,7 @@ def page(told: Told, *, prompt: str | None, target: str, draft: str) -> str:
 _EDGES = {
     "same": "The draft is the target: q = p",
     "lacking": "The draft never proposes the likeliest word",
-    "sure": "The draft is sure of an unlikely word",
+    "sure": "The draft is sure of another word",
 }
 
 
@@ -60,9 +62,9 @@ def edge_drafts(p: Float[np.ndarray, "V"]) -> dict[str, Float[np.ndarray, "V"]]:
     token = np.arange(len(p))
     likeliest = np.argsort(-p, kind="stable")[:_FEW]
     possible = likeliest[p[likeliest] > 0]
-    unlikely = likeliest[max(1, len(possible) - 1)]  # for a target that is certain, a word that it never says
+    another = likeliest[max(1, len(possible) - 1)]  # for a target that is certain, a word that it never says
     others = np.where(token == likeliest[0], 0, p)
     if not others.any():  # a target that is certain leaves nothing to propose but a word that it never says
         others = np.where(token == likeliest[1], 1.0, 0.0)
-    sure = (1 - _SURE) * p + _SURE * (token == unlikely)
+    sure = (1 - _SURE) * p + _SURE * (token == another)
     return {"same": p, "lacking": others / others.sum(), "sure": sure}

@@ -41,6 +41,8 @@ def label(token: bytes) -> str:
 
 def visible(text: str) -> str:
     """The text with control characters, format characters and stray bytes spelt out; a line break stays one as well."""
+    if text.isascii() and text.isprintable():  # as most tokens are, of tens of thousands in a page
+        return text
     shown = []
     for is_byte, run in itertools.groupby(_marked(text), lambda pair: ord(pair[0]) in _BYTES):
         if is_byte:

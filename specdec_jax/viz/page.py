@@ -13,7 +13,7 @@ _PAGES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_PAGES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+_PAGES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
 _PAGES.filters["inline"] = inline
 
 

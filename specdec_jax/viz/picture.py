@@ -29,6 +29,8 @@ _NAMES = {
 """The colours of the files, and the CSS variables that take their place in a page."""
 _COLOUR = re.compile("|".join(_NAMES))
 
+__all__ = ["KINDS", "Picture", "save", "write"]
+
 WIDTH = 4.5
 """Inches, 324 points: on a telephone a point is about a pixel."""
 

@@ -30,12 +30,12 @@ class Word(NamedTuple):
     @property
     def over(self) -> float:
         """Drafted in vain: max(0, q - p)."""
-        return self.q - self.kept
+        return max(0.0, self.q - self.kept)
 
     @property
     def under(self) -> float:
         """Not drafted enough: max(0, p - q)."""
-        return self.p - self.kept
+        return max(0.0, self.p - self.kept)
 
 
 class Story(NamedTuple):
@@ -43,11 +43,10 @@ class Story(NamedTuple):
 
     words: tuple[Word, ...]
     """By p, and last the others together where there are any."""
-    overshoot: float
-    undershoot: float
-    """The two areas, added up over the whole vocabulary, each by itself."""
     alpha: float
     """The chance that the guess is kept."""
+    refused: float
+    """1 - alpha, which is what the draft has too much of in all, and what it has too little of."""
     error: float
     """The largest difference, over the vocabulary, between p and what comes out."""
 
@@ -57,9 +56,11 @@ def tell(p: Float[np.ndarray, "V"], q: Float[np.ndarray, "V"], label: Callable[[
     p, q = np.asarray(p, np.float32), np.asarray(q, np.float32)
     accept, redraw = (np.asarray(values, np.float64) for values in _judged(p, q))
     redraw /= redraw.sum()
-    p64, q64 = p.astype(np.float64), q.astype(np.float64)
+    # A softmax in float32 sums to one but for rounding, which would show where sums of it are compared.
+    p64, q64 = (values / values.sum() for values in (p.astype(np.float64), q.astype(np.float64)))
     kept = q64 * accept
-    came_out = kept + (1 - kept.sum()) * redraw
+    alpha = min(1.0, kept.sum().item())
+    came_out = kept + (1 - alpha) * redraw
 
     shown = np.argsort(-np.maximum(p, q), kind="stable")[:most]
     shown = shown[(p[shown] > 0) | (q[shown] > 0)]
@@ -75,9 +76,8 @@ def tell(p: Float[np.ndarray, "V"], q: Float[np.ndarray, "V"], label: Callable[[
         words.append(word(f"{len(others):,} others", others))
     return Story(
         words=tuple(words),
-        overshoot=float((q64 - kept).sum()),
-        undershoot=float((p64 - kept).sum()),
-        alpha=float(kept.sum()),
+        alpha=alpha,
+        refused=1 - alpha,
         error=float(np.abs(came_out - p64).max()),
     )
 

@@ -11,10 +11,13 @@ from ..trace import Moment
 from .glyphs import Speller
 from .trace_page import BytesOf, Mark, prompt_marks, round_marks
 
+__all__ = ["watch"]
+
 STYLES = {
     "prompt": "dim",
     "kept": "green",
     "refused": "yellow strike",
+    "past the end": "yellow",
     "corrected": "bold magenta",
     "bonus": "bold blue underline",
     "plain": "cyan",
@@ -43,11 +46,11 @@ def watch(
     console.print(legend())
 
 
-def text(marks: Sequence[Mark], *, refused_of: int | None = None) -> Text:
-    """The text with its colours; refused tokens of one round only, or of none."""
+def text(marks: Sequence[Mark], *, vain_of: int | None = None) -> Text:
+    """The text with its colours; what was guessed in vain of one round only, or of none."""
     whole = Text()
     for mark in marks:
-        if mark.kind != "refused" or mark.round == refused_of:
+        if not mark.in_vain or mark.round == vain_of:
             whole.append(mark.text, STYLES[mark.kind])
     return whole
 
@@ -60,7 +63,7 @@ def legend() -> Text:
 def _screen(marks: Sequence[Mark], line: str, console: Console) -> Group:
     """The end of the text. It begins at the same token for a while, lest lines break anew with every round."""
     tail = marks[max(0, len(marks) // _TAIL - 1) * _TAIL :]
-    lines = text(tail, refused_of=marks[-1].round).wrap(console, console.width)
+    lines = text(tail, vain_of=marks[-1].round).wrap(console, console.width)
     shown = lines[-max(1, console.height - _FOOTER) :]
     return Group(*shown, Rule(style="dim"), Text(line, no_wrap=True, overflow="ellipsis"), legend())
 

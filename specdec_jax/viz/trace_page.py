@@ -14,9 +14,10 @@ from .glyphs import Speller, label
 from .page import render
 from .picture import Picture
 
-_DECIMALS = 3
-"""Of the numbers in the page: as many as are shown."""
+__all__ = ["BytesOf", "page", "pictures"]
 
+_PARTS = 1000
+"""Probabilities stand in the page as whole thousandths, which is what is shown of them."""
 
 BytesOf = Callable[[int], bytes]
 """What a token adds to a text, in UTF-8; it may be a part of a character."""
@@ -27,14 +28,15 @@ class Mark(NamedTuple):
 
     text: str
     kind: str
-    """prompt, kept, refused, corrected, bonus or plain."""
+    """prompt, kept, refused, past the end, corrected, bonus or plain."""
     round: int | None = None
     place: int | None = None
     """In its round; the token after the guesses has the number of those that were kept."""
 
     @property
-    def tag(self) -> str:
-        return "s" if self.kind == "refused" else "span"
+    def in_vain(self) -> bool:
+        """Whether it was guessed and is no part of the text."""
+        return self.kind in ("refused", "past the end")
 
 
 def page(
@@ -62,7 +64,8 @@ def page(
         num_rounds=len(records),
         num_guesses=sum(len(record.guesses) for record in records),
         num_plain=sum(record.is_plain for record in records),
-        marks=marks(records, prompt, bytes_of),
+        # The script puts in the guesses made in vain: without it they are not seen.
+        marks=[mark for mark in marks(records, prompt, bytes_of) if not mark.in_vain],
         finish_reason=moments[-1].finish_reasons[row].name,
         pictures=pictures(moments, row),
         data=_data(moments, records, bytes_of),
@@ -91,10 +94,11 @@ def prompt_marks(prompt: Sequence[int], speller: Speller, bytes_of: BytesOf) -> 
 def round_marks(number: int, record: RoundRecord, speller: Speller, bytes_of: BytesOf) -> list[Mark]:
     """A round: what was refused stands before what came in its place."""
     found = []
+    vain = "past the end" if record.follow is None else "refused"
     for place, guess in enumerate(record.guesses):
         kept = place < record.num_accepted
         text = speller.push(bytes_of(guess.token)) if kept else label(bytes_of(guess.token))
-        found.append(Mark(text, "kept" if kept else "refused", number, place))
+        found.append(Mark(text, "kept" if kept else vain, number, place))
     if record.follow is not None:
         kind = "plain" if record.is_plain else "bonus" if record.is_bonus else "corrected"
         found.append(Mark(speller.push(bytes_of(record.follow.token)), kind, number, record.num_accepted))
@@ -132,8 +136,8 @@ def _shown(value: object) -> str:
 def _data(moments: Sequence[Moment], records: Sequence[RoundRecord], bytes_of: BytesOf) -> dict:
     """What the script reads: labels by token, and rounds.
 
-    A guess is [token, p, q, accept, draw], the token that follows [token, p, chance], a likeliest token [token, p, q];
-    times are milliseconds.
+    A guess is [token, p, q, accept, draw], the token that follows [token, p, chance], a likeliest token [token, p, q],
+    where all but tokens are thousandths; times are milliseconds.
     """
     told = [
         {
@@ -156,4 +160,4 @@ def _tokens_of(told: dict) -> list[list]:
 
 
 def _short(values: Sequence[int | float | None]) -> list[int | float | None]:
-    return [value if value is None or isinstance(value, int) else round(value, _DECIMALS) for value in values]
+    return [value if value is None or isinstance(value, int) else round(_PARTS * value) for value in values]

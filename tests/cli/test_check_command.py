@@ -9,12 +9,12 @@ import pytest
 from programs import quick
 from rich.console import Console
 
-from specdec_jax import draft_model
+from specdec_jax import FinishReason, draft_model
 from specdec_jax.cli import check, drafting, main
 from specdec_jax.cli.check import Finding, Options
 from specdec_jax.testing import history_model, random_logits
 from specdec_jax.testing.contracts import broken
-from specdec_jax.testing.equality import Pair
+from specdec_jax.testing.equality import Answer, Pair
 from specdec_jax.testing.next_tokens import Cell, NextTokens
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -112,37 +112,76 @@ def test_a_broken_contract():
     assert check._contract("rows", lambda tolerance: None, (), 0.5).holds
 
 
-def test_rows_that_differ(monkeypatch):
-    """One token of a row alone under the coupled rule is another, and by no tie."""
+def equalities(monkeypatch, answer) -> list[Finding]:
+    """Of two rows, each answered by ``answer(row, tokens, how)``; tokens are the same in all ways to answer it."""
     model, params = history_model(8), random_logits(0, 97, 8)
     plain = np.random.default_rng(0).integers(0, 8, (2, 4)).tolist()
 
-    def answers(pair, prompts, lengths, *, rule, batch, **how):
-        rows = [list(row) for row in plain]
-        if (rule, batch) == ("coupled", 1):
-            rows[1][2] = (rows[1][2] + 1) % 8
-        return rows
+    def answers(pair, prompts, lengths, **how):
+        return [answer(row, list(tokens), how | {"drafter": pair.drafter}) for row, tokens in enumerate(plain)]
 
     monkeypatch.setattr(check, "answers", answers)
     pair = Pair(model, params, draft_model(model), params)
     options = Options(draft="a model", capacity=32, max_new_tokens=4)
-    found = list(check._equalities(pair, [[1, 2], [3]], options, Console(quiet=True)))
+    return list(check._equalities(pair, [[1, 2], [3]], options, Console(quiet=True)))
+
+
+def test_rows_that_differ(monkeypatch):
+    """One token of a row alone under the coupled rule is another, and by no tie."""
+
+    def answer(row, tokens, how):
+        if (row, how["rule"], how["batch"]) == (1, "coupled", 1):
+            tokens[2] = (tokens[2] + 1) % 8
+        return Answer(tokens, FinishReason.LENGTH)
+
+    found = equalities(monkeypatch, answer)
     assert [one.check for one in found if not one.holds] == ["coupled, with the drafter, each row alone"]
     (wrong,) = (one for one in found if not one.holds)
     assert "1 of 2 rows equal plain decoding, 7 tokens compared; row 1 differs at token 2: NOT a tie" in wrong.what
     assert wrong.figures["differences"][0]["is_tie"] is False
 
 
+def test_rows_that_are_cut_off(monkeypatch):
+    def answer(row, tokens, how):
+        cut = (row, how["rule"], how["batch"]) == (1, "greedy", 1)
+        return Answer(tokens[:3], FinishReason.NAN) if cut else Answer(tokens, FinishReason.LENGTH)
+
+    (wrong,) = (one for one in equalities(monkeypatch, answer) if not one.holds)
+    assert wrong.what == (
+        "1 of 2 rows equal plain decoding, 7 tokens compared; row 1 ended after 3 tokens (NAN) instead of 4 (LENGTH)"
+    )
+    assert json.loads(json.dumps(wrong.figures, allow_nan=False))["endings"][0]["row"] == 1
+
+
+def test_answers_without_tokens_are_not_equal(monkeypatch):
+    found = equalities(monkeypatch, lambda row, tokens, how: Answer([], FinishReason.NAN))
+    assert not any(one.holds for one in found)
+    assert "there was nothing to compare" in found[0].what
+
+
+NO_PAIR = Pair(history_model(8), None, None, None)
+
+
 @pytest.mark.parametrize(("p_value", "holds"), [(2e-4, True), (0.5e-4, False)])
-def test_next_tokens_that_come_too_often(p_value, holds):
+def test_next_tokens_that_come_too_often(p_value, holds, monkeypatch):
     cells = [Cell((3,), False, 0.75), Cell((), True, 0.25)]
-    finding = check._distribution(NextTokens(cells, [60, 4], 64, p_value, 2, 0.21), None)
+    monkeypatch.setattr(check, "next_tokens", lambda *_, **how: NextTokens(cells, [60, 4], 64, p_value, 2, 0.21))
+    finding = check._next_tokens(NO_PAIR, [1, 2], Options(), None)
     assert finding.holds is holds
-    assert "64 draws of three tokens in 2 cells" in finding.what
+    assert "64 draws of 3 tokens after the shortest prompt, of 2, in 2 cells" in finding.what
     assert "lost 0.21 of probability to the others, that would have shown with probability 0.8" in finding.what
     assert "what moves within one, such as a remainder, does not show" in finding.what
     assert "[3] 60 of 48.0 expected; [] and then another 4 of 16.0 expected" in finding.what
     assert finding.figures["p_value"] == p_value
+
+
+def test_rows_that_end_while_next_tokens_are_drawn(monkeypatch):
+    def ended(*_, **how):
+        raise ValueError("2 of 8 rows ended")
+
+    monkeypatch.setattr(check, "next_tokens", ended)
+    finding = check._next_tokens(NO_PAIR, [1], Options(), None)
+    assert (finding.holds, finding.what) == (False, "2 of 8 rows ended")
 
 
 @pytest.mark.parametrize(
@@ -165,3 +204,14 @@ def test_bad_options(options, message, capsys):
 def test_prompts_that_do_not_fit(line, capsys):
     assert main([*line, "--capacity", "7"]) == 2
     assert "specdec check: " in capsys.readouterr().err
+
+
+def test_the_shortest_prompt_leaves_too_little_room(line, write_lines, capsys, monkeypatch):
+    monkeypatch.setattr(check, "findings", lambda *args: iter(()))
+    path = write_lines({"prompt": "a b c d e"}, {"prompt": "a b c d e f"}, name="long.jsonl")
+    line[line.index("--prompt-file") + 1] = str(path)
+    long = line.index("--capacity") + 1
+    for room, status in ((9, 2), (30, 0)):
+        line[long] = str(room)
+        assert main(line) == status
+    assert "the shortest prompt has 7 tokens, after which a row has room for 2; expected" in capsys.readouterr().err

@@ -2,9 +2,13 @@
 
 import re
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from specdec_jax.cli import main
+from specdec_jax.cli import explain, main
+from specdec_jax.viz.duel import constant_rounds
 
 pytestmark = pytest.mark.usefixtures("quick_recordings")
 
@@ -36,6 +40,23 @@ def test_two_distributions(tmp_path, capsys):
     assert f"{page}: 10 figures" in capsys.readouterr().out
 
 
+def test_many_rounds_are_judged_a_few_at_a_time_and_are_the_same(monkeypatch):
+    """There may be 65,535, each of whole distributions."""
+    p, q, sizes, found = jnp.asarray([0.5, 0.3, 0.2]), jnp.asarray([0.2, 0.5, 0.3]), [], []
+
+    def rounds_of(keys):
+        sizes.append(len(keys))
+        return constant_rounds(p, q, 2, len(keys), keys)
+
+    for at_once in (32, 8):
+        monkeypatch.setattr(explain, "_AT_ONCE", at_once)
+        found.append(explain._judged(rounds_of, explain.Options("a", rounds=19))[1])
+    assert sizes == [19, 8, 8, 8]
+    for whole, parts in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_array_equal(whole, parts)
+        assert len(whole) == 19
+
+
 @pytest.mark.heavy
 def test_two_models_after_a_prompt(tiny, other, tmp_path):
     page = tmp_path / "page.html"
@@ -43,9 +64,8 @@ def test_two_models_after_a_prompt(tiny, other, tmp_path):
     assert main(["explain", "a b", *models, "--output", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert "Target <b>tiny</b>, draft <b>drafts</b>, after <q><bdi>a b</bdi></q>" in text
-    over, under = (re.findall(rf'id="{name}">([\d.]+)<', text) for name in ("overshoot", "undershoot"))
-    assert over == under
-    assert 0 < float(over[0]) < 1
+    (area,) = re.findall(r'id="area">([\d.]+)<', text)
+    assert 0 < float(area) < 1
 
 
 @pytest.mark.parametrize(
@@ -83,6 +103,11 @@ def test_numbers_that_are_no_distributions(line, message, tmp_path, capsys):
         ),
         ("\udcff", "prompt is '\\udcff', which holds bytes that are no text; expected UTF-8"),
         ("word --temperature -1", "temperature is -1.0; expected"),
+        ("word --target nosuch --draft none", "draft is none; expected a drafter, such as"),
+        (
+            "--p .5,.5 --q .5,.5 --temperature .1 --top-k 2 --target nosuch --chat --draft ngram",
+            "got --p and --q, and --target and --draft and --chat and --temperature and --top-k; expected that with a",
+        ),
     ],
 )
 def test_bad_options(line, message, capsys):
@@ -100,14 +125,27 @@ def test_a_page_that_cannot_be_written(tmp_path, capsys):
 def test_figures_that_cannot_be_written(tmp_path, capsys):
     file = tmp_path / "file"
     file.touch()
-    assert main(["explain", *NUMBERS, "--output", str(tmp_path / "page.html"), "--figures", str(file)]) == 2
-    assert f"cannot write into {file}; expected a folder" in capsys.readouterr().err
+    for folder in (file, file / "x", file / "x" / "y"):
+        assert main(["explain", *NUMBERS, "--output", str(tmp_path / "page.html"), "--figures", str(folder)]) == 2
+        assert f"cannot write into {folder}: {file} is no folder; expected one, or" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("draft", "message"), [("none", "the draft is none; expected a drafter"), ("ngram", "ngram guesses nothing after")]
-)
-def test_a_draft_that_guesses_nothing(draft, message, tiny, tmp_path, capsys):
-    line = ["a", "--target", str(tiny), "--draft", draft, "--output", str(tmp_path / "page.html"), "--rounds", "4"]
+@pytest.mark.parametrize("closed", ["", "page.html", "old"])
+def test_what_may_not_be_written_to_is_said_before_the_work(closed, tmp_path, monkeypatch, capsys):
+    page, figures = tmp_path / "page.html", tmp_path / "old" / "new"
+    page.touch()
+    (tmp_path / "old").mkdir()
+    # Root may write anywhere, and tests may be root's.
+    monkeypatch.setattr("specdec_jax.cli.options.os.access", lambda path, mode: path != tmp_path / closed)
+    if not closed:
+        page.unlink()
+    assert main(["explain", *NUMBERS, "--output", str(page), "--figures", str(figures)]) == 2
+    what = f"into {figures}: {tmp_path / closed}" if closed == "old" else str(page)
+    assert f"cannot write {what}" in capsys.readouterr().err
+    assert not figures.exists()
+
+
+def test_a_draft_that_guesses_nothing(tiny, tmp_path, capsys):
+    line = ["a", "--target", str(tiny), "--draft", "ngram", "--output", str(tmp_path / "page.html"), "--rounds", "4"]
     assert main(["explain", *line]) == 2
-    assert message in capsys.readouterr().err
+    assert "ngram guesses nothing after" in capsys.readouterr().err

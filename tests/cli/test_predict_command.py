@@ -113,6 +113,7 @@ def test_two_models_beside_the_measurement(pair, write_lines, tmp_path, capsys):
     assert main(["predict", *pair, "--prompt-file", str(path), "--output", str(picture)]) == 0
     found = told(capsys)
     assert found["costs_were_kept"]
+    assert found["prompts"] == {"counted": 1, "compared": 1}
     assert found["costs"] == {"draft_step": pytest.approx(0.1), "verify": pytest.approx([1.0, 1.5])}
     assert list(found["measured"]) == ["no drafter", "1", "2", "adaptive"]
     assert [found["measured"][name]["speedup"] for name in ("no drafter", "1", "2", "adaptive")] == pytest.approx(
@@ -127,6 +128,11 @@ def test_two_models_beside_the_measurement(pair, write_lines, tmp_path, capsys):
     assert picture.read_text().count("measured") >= 1
 
 
+def test_one_prompt_is_refused_before_models_are_loaded(write_lines, capsys):
+    assert main(["predict", "--target", "none", "--prompt-file", str(write_lines({"prompt": "a"}))]) == 2
+    assert "prompts.jsonl has 1 prompts; expected 2 or more: from some it is predicted" in capsys.readouterr().err
+
+
 @pytest.mark.heavy
 def test_answers_too_short_to_time(pair, write_lines, monkeypatch, capsys):
     def in_turns(runs, repeats):
@@ -135,7 +141,7 @@ def test_answers_too_short_to_time(pair, write_lines, monkeypatch, capsys):
         return {name: [1.0] * repeats for name in runs}
 
     monkeypatch.setattr(CONTEST, "in_turns", in_turns)
-    assert main(["predict", *pair, "--prompt-file", str(write_lines({"prompt": "a"}))]) == 2
+    assert main(["predict", *pair, "--prompt-file", str(write_lines({"prompt": "a"}, {"prompt": "b"}))]) == 2
     assert "and reading their prompts alone 1 s; expected longer answers: raise max_new_tokens" in (
         " ".join(capsys.readouterr().err.split())
     )
@@ -163,9 +169,17 @@ def test_numbers_that_cannot_be(line, message, capsys):
         ("--draft none", "draft is none; expected a drafter"),
         ("--verify-costs 2 3", "verify_costs is (2.0, 3.0); expected 1, for a step of the target"),
         ("--verify-costs 1", "verify_costs is (1.0,); expected 1, for a step of the target, and"),
+        (
+            "--alpha .7 --capacity 999 --repeats 9 --max-new-tokens 3 --temperature .5",
+            "got --temperature and --capacity and --max-new-tokens and --repeats without models; expected --target or",
+        ),
+        ("--draft x --rows 2 --tokens 9", "got models and --rows and --tokens; expected one or the other: models are"),
+        ("--rows 8 8", "rows is (8, 8); expected each number once"),
+        ("--alpha .7 .7", "alpha is (0.7, 0.7); expected each number once"),
+        ("--target x --temperature -1", "temperature is -1.0; expected"),
         ("--rows 0", "rows has 0; expected batches of at least 1"),
         ("--tokens 0", "tokens is 0; expected an integer from 1"),
-        ("--repeats 0", "repeats is 0; expected an integer from 1"),
+        ("--target x --repeats 0", "repeats is 0; expected an integer from 1"),
         ("--draft-length 0", "draft_length is 0; expected an integer from 1"),
         ("--output curves.pdf", "output is curves.pdf; expected a name that ends in .svg or .png"),
     ],

@@ -1,5 +1,6 @@
 """``specdec trace`` on a tiny model."""
 
+import itertools
 import json
 import re
 
@@ -40,6 +41,24 @@ def test_plain_decoding_has_a_page_too(tiny, tmp_path):
     assert "Acceptance by place" not in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_ctrl_c_leaves_a_page_of_what_was_recorded(rounds, tiny, tmp_path, monkeypatch, capsys):
+    recorded = trace.record
+
+    def interrupted(*args, **how):
+        yield from itertools.islice(recorded(*args, **how), rounds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trace, "record", interrupted)
+    page = tmp_path / "page.html"
+    line = ["a", "--target", str(tiny), "--draft", "none", "--max-new-tokens", "9", "--output", str(page)]
+    assert main(["trace", *line]) == 130
+    assert page.exists() == (rounds > 0)
+    if rounds:
+        assert "2 rounds, 2 without a guess, then interrupted" in capsys.readouterr().out
+        assert "It was not followed to its end." in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("controller", ["adaptive", "constant"])
 def test_the_controller_decides_how_many_guesses_there_are(controller, tiny, other, tmp_path, monkeypatch, capsys):
@@ -53,7 +72,7 @@ def test_the_controller_decides_how_many_guesses_there_are(controller, tiny, oth
 
 @pytest.mark.heavy
 def test_a_terminal_shows_the_text_as_it_grows(tiny, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(trace, "Console", lambda **options: Console(force_terminal=True, width=80, **options))
+    monkeypatch.setattr(trace.consoles, "console", lambda: Console(force_terminal=True, width=80, highlight=False))
     line = ["a", "--target", str(tiny), "--max-new-tokens", "4", "--output", str(tmp_path / "page.html")]
     assert main(["trace", *line]) == 0
     shown = capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 from marks import at_once
 
 from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_exit, feature_head, ngram
-from specdec_jax.drafters import likeliest_below
+from specdec_jax.drafters import likeliest_below, never
 from specdec_jax.sampling import probabilities
 from specdec_jax.testing import BrokenContractError, check_drafter, history_head, history_model, random_logits
 from specdec_jax.verify import Proposal
@@ -73,6 +73,51 @@ def test_a_q_that_is_nearly_the_one_drawn_from(how):
         check_drafter(NEARLY_TRUE[how], WEAK, TARGET, PARAMS)
 
 
+def wobbly(params, tokens, cache, lengths):
+    """A target as in bfloat16: its logits follow from the width of the pass as well."""
+    logits, hidden, cache = TARGET.apply(params, tokens, cache, lengths)
+    return logits.at[:, :, 1].add(jnp.float32(0.05 * (tokens.shape[1] - 2))), hidden, cache
+
+
+@pytest.mark.heavy
+def test_what_ties_on_a_target_that_rounds_is_no_fault():
+    check_drafter(DRAFT, WEAK, TARGET._replace(apply=wobbly), PARAMS)
+
+
+def drifting(by: float, stop) -> Drafter:
+    """A draft model whose logits change by a factor in each round."""
+    model = draft_model(TARGET, stop=stop)
+
+    def propose(params, state, context, K, limit, draw):
+        proposal, inner = model.propose(params * state[1], state[0], context, K, limit, draw)
+        return proposal, (inner, state[1])
+
+    def commit(params, state, context, hidden):
+        return model.commit(params, state[0], context, hidden), state[1] * by
+
+    return Drafter(lambda *how: (model.init(*how), jnp.float32(1)), propose, commit, vocab_size=V)
+
+
+def test_a_stop_that_q_only_just_passes_may_decide_otherwise():
+    flat = np.zeros((97, V), np.float32)
+    flat[:, 3] = 1
+    threshold = np.e / (np.e + V - 1) * (1 + 1e-5)  # a hair above all that the drafter says before its first round
+    check_drafter(drifting(1 + 1e-4, likeliest_below(threshold)), flat, TARGET, PARAMS)
+
+
+def test_lengths_that_follow_from_the_round_are_no_tie():
+    def propose(params, state, context, K, limit, draw):
+        proposal, inner = DRAFT.propose(params, state[0], context, K, limit, draw)
+        return proposal._replace(length=jnp.minimum(proposal.length, state[1])), (inner, state[1])
+
+    def commit(params, state, context, hidden):
+        return DRAFT.commit(params, state[0], context, hidden), state[1] - 1
+
+    drafter = Drafter(lambda *how: (DRAFT.init(*how), jnp.int32(3)), propose, commit, vocab_size=V)
+    with pytest.raises(BrokenContractError, match=r"follow from the committed tokens alone.*guesses instead of"):
+        check_drafter(drafter, WEAK, TARGET, PARAMS)
+
+
 def hides_a_guess_by_its_value(proposal, limit, context):
     """As a drafter would that stops where it does not like what it drew."""
     dull = proposal.tokens >= V // 2
@@ -84,19 +129,6 @@ def blind_to_sampling(params, state, context, K, limit, draw):
     return DRAFT.propose(params, state, plain, K, limit, draw)
 
 
-def grows_bolder(params, context, slots, chunk):
-    return DRAFT.init(params, context, slots, chunk), jnp.float32(1)
-
-
-def bolder_guesses(params, state, context, K, limit, draw):
-    proposal, inner = DRAFT.propose(params * state[1], state[0], context, K, limit, draw)
-    return proposal, (inner, state[1])
-
-
-def bolder_by_the_round(params, state, context, hidden):
-    return DRAFT.commit(params, state[0], context, hidden), state[1] * 1.5
-
-
 BROKEN = {
     "vocab_size is the target's": DRAFT._replace(vocab_size=V + 1),
     "gets from 0 to limit guesses": proposing(lambda p, limit, c: p._replace(length=limit + 1)),
@@ -106,9 +138,7 @@ BROKEN = {
     r"tokens \[B, K\]": proposing(lambda p, limit, c: p._replace(tokens=p.tokens[:, :-1])),
     "does not depend on the value drawn for it": proposing(hides_a_guess_by_its_value),
     "after the transforms of context.sampling": DRAFT._replace(propose=blind_to_sampling),
-    "follow from the committed tokens alone": DRAFT._replace(
-        init=grows_bolder, propose=bolder_guesses, commit=bolder_by_the_round
-    ),
+    "follow from the committed tokens alone": drifting(1.5, never),
     "rows do not depend on each other": proposing(
         lambda p, limit, c: p._replace(length=jnp.minimum(p.length, c.lengths.shape[0] - 2))
     ),

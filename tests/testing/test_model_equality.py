@@ -1,14 +1,16 @@
 """Rows that must be equal, and the measure of a tie."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import at_once
 
-from specdec_jax import GenerateConfig, draft_model
+from specdec_jax import FinishReason, GenerateConfig, draft_model
 from specdec_jax.testing import history_model, random_logits
-from specdec_jax.testing.equality import Pair, answers, equality
+from specdec_jax.testing.equality import Answer, Pair, answers, equality
 
 V = 8
 TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
@@ -52,18 +54,19 @@ def test_equal_rows(rule):
     wanted = rows(PLAIN, rule, 3)
     for batch in (3, 2):
         found = compare(rule, rows(PAIR, rule, batch), wanted)
-        assert (found.holds, found.rows, found.tokens, found.differences) == (True, 3, 36, [])
+        assert found == (3, 36, [], [])
+        assert found.holds
 
 
 @pytest.mark.parametrize("rule", at_once(["greedy", "coupled"], ["greedy"]))
 def test_a_token_that_is_another_is_no_tie(rule):
     wanted = rows(PLAIN, rule, 3)
-    got = [list(row) for row in wanted]
-    got[1][5] = (got[1][5] + 1) % V
+    got = [Answer([*row.tokens], row.finish_reason) for row in wanted]
+    got[1].tokens[5] = (got[1].tokens[5] + 1) % V
     found = compare(rule, got, wanted)
     assert not found.holds
     (difference,) = found.differences
-    assert (difference.row, difference.place, difference.wanted) == (1, 5, wanted[1][5])
+    assert (difference.row, difference.place, difference.wanted) == (1, 5, wanted[1].tokens[5])
     assert difference.gap > 0, "the wanted token won"
     assert found.tokens == 24 + 6
 
@@ -78,8 +81,31 @@ def test_what_rounding_turns_over_is_a_tie():
         return logits.at[:, :, 1].add(jnp.float32(1e-4 * (tokens.shape[1] - 2))), hidden, cache
 
     wobbly = Pair(TARGET._replace(apply=apply), flat, None, None)
-    wanted = [[0] * 12] * 3
-    found = compare("greedy", [[1] * 12] * 3, wanted, wobbly)
+    wanted, got = ([Answer([token] * size, FinishReason.LENGTH)] * 3 for token, size in ((0, 12), (1, 9)))
+    found = compare("greedy", got, wanted, wobbly)
     assert len(found.differences) == 3
+    assert found.endings == [], "past a tie the texts are others, and may end elsewhere"
     assert found.holds
     assert all(difference.rounding == pytest.approx(3e-4, rel=0.05) for difference in found.differences)
+
+
+@pytest.mark.parametrize(
+    ("got", "told"),
+    [
+        (Answer([5, 6], FinishReason.NAN), r"row 0 ended after 2 tokens \(NAN\) instead of 3 \(LENGTH\)"),
+        (Answer([5, 6, 7], FinishReason.CAPACITY), r"row 0 ended after 3 tokens \(CAPACITY\) instead of 3 \(LENGTH\)"),
+        (Answer([5, 6, 7, 1], FinishReason.LENGTH), r"row 0 ended after 4 tokens \(LENGTH\) instead of 3 \(LENGTH\)"),
+    ],
+)
+def test_an_answer_that_ends_elsewhere_is_not_the_same(got, told):
+    wanted = Answer([5, 6, 7], FinishReason.LENGTH)
+    found = compare("greedy", [got, wanted, wanted], [wanted] * 3)
+    assert not found.holds
+    assert found.differences == []
+    (ending,) = found.endings
+    assert re.fullmatch(told, str(ending))
+
+
+def test_nothing_compared_is_not_equal():
+    nothing = [Answer([], FinishReason.NAN)] * 3
+    assert not compare("greedy", nothing, nothing).holds

@@ -93,3 +93,23 @@ def test_a_sharp_target_is_not_refused_for_one_rare_token():
     assert sum(found.counts) - max(found.counts) == 1
     assert found.holds
     assert 0.03 < found.p_value < 0.07
+
+
+def drawn(pair, prompt, **changes):
+    how = {"key": jax.random.key(0), "sampling": WARM, "config": CONFIG, "draws": 8, "batch": 8} | changes
+    return next_tokens(pair, prompt, **how)
+
+
+@pytest.mark.parametrize("target", [TARGET, TARGET._replace(max_positions=15)], ids=["capacity", "positions"])
+def test_a_prompt_that_leaves_too_little_room(target):
+    prompt = [1] * (14 if target.max_positions is None else 13)
+    with pytest.raises(ValueError, match=rf"the prompt has {len(prompt)} tokens, .* room for 2; expected room for 3"):
+        drawn(PAIR._replace(target=target), prompt)
+
+
+def test_rows_that_end_are_not_counted_as_padding():
+    """After a 7, which comes often, the target is broken."""
+    model, params = markov_model(V), np.zeros((V, V), np.float32)
+    params[:, 7], params[7] = 2, np.nan
+    with pytest.raises(ValueError, match="of 8 rows ended before they had 3 tokens, for NAN; expected a target whose"):
+        drawn(Pair(model, params, None, None), [0])

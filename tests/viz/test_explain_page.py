@@ -1,5 +1,7 @@
 """The page about one token, opened as people open it."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +30,7 @@ def test_the_page_states_what_the_library_computes(look, text, told):
     page = look(text)
     alpha = closed_forms.acceptance_probability(P, Q)
     assert page.locator("#alpha").text_content() == f"{alpha:.4f}"
-    assert page.locator("#overshoot").text_content() == page.locator("#undershoot").text_content() == f"{1 - alpha:.4f}"
+    assert page.locator("#area").text_content() == f"{1 - alpha:.4f}"
     for figure, picture in zip(page.locator("figure").all(), told.pictures.values(), strict=True):
         assert figure.locator("figcaption").text_content() == picture.title
         rows = [row.locator("th, td").all_text_contents() for row in figure.locator("tbody tr").all()]
@@ -123,3 +125,32 @@ def test_nothing_runs_over_the_side(look, text, width):
 def test_without_scripts_all_steps_stand_there(look, text, told):
     page = look(text, script=False)
     assert page.locator("figure svg:visible").count() == len(told.pictures)
+
+
+def test_no_page_prints_minus_zero():
+    """Not where the draft is the target, either."""
+    p = np.random.default_rng(0).dirichlet(np.full(50, 0.3)).astype(np.float32)
+    rounds = constant_rounds(jnp.asarray(p), jnp.asarray(p), 1, 4, jax.random.key(0))
+    told = explain.told(p, p, duel(*rounds), str)
+    text = explain.page(told, prompt=None, target="", draft="")
+    said = "".join(one.description for one in told.pictures.values())
+    words = said + re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
+    assert re.findall(r"[-\N{MINUS SIGN}]0\.0+\b", words) == []
+    assert "With probability 1 \N{MINUS SIGN} alpha = 0.0000" in words
+    # The third draft at the edge is sure of another word than the likeliest, which may be as likely.
+    assert "unlikely" not in words
+    assert "wrong" not in words
+
+
+@pytest.mark.parametrize("key", ["Shift+ArrowRight", "Shift+End", "Control+ArrowRight"])
+def test_keys_that_mean_something_else_are_left_alone(look, text, key):
+    page = look(text)
+    page.locator("body").press(key)
+    assert page.locator("nav a[aria-current]").all_text_contents() == ["1"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_browsers_that_do_not_know_light_dark_have_light_colours(look, text, dark):
+    page = look(text.replace("light-dark(", "unheard-of("), dark=dark)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(248, 247, 243)"
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(29, 29, 35)"

@@ -35,6 +35,8 @@ def test_every_kind_has_a_colour(moments, sparse_moments):
         for seen in (moments, sparse_moments)
         for mark in trace_page.marks(trace_page.row_of(seen, 0), PROMPT, TOKENS.__getitem__)
     }
+    ended = trace_page.row_of(moments, 0)[0]._replace(num_accepted=0, follow=None)
+    shown |= {mark.kind for mark in trace_page.marks([ended], PROMPT, TOKENS.__getitem__)}
     assert shown == terminal.STYLES.keys()
 
 
@@ -42,7 +44,5 @@ def test_only_the_present_rounds_refused_tokens_are_shown(moments):
     records = trace_page.row_of(moments, 0)
     marks = trace_page.marks(records, PROMPT, TOKENS.__getitem__)
     number = next(i for i, record in enumerate(records) if record.num_accepted < len(record.guesses))
-    struck = [
-        span for span in terminal.text(marks, refused_of=number).spans if span.style == terminal.STYLES["refused"]
-    ]
+    struck = [span for span in terminal.text(marks, vain_of=number).spans if span.style == terminal.STYLES["refused"]]
     assert len(struck) == len(records[number].guesses) - records[number].num_accepted

@@ -1,13 +1,12 @@
 // What a round is made of is said where the page is written, in trace_page.py.
 const { labels, rounds } = JSON.parse(document.getElementById("data").textContent);
 const element = (id) => document.getElementById(id);
-const marks = [...document.querySelectorAll("#text [data-r]")];
 const slider = element("slider");
 const play = element("play");
 let current = rounds.length - 1;
 let timer = null;
 
-const number = (value) => (value === null ? "–" : value.toFixed(3));
+const number = (value) => (value === null ? "–" : (value / 1000).toFixed(3));
 
 function addRow(body, values) {
   const row = body.insertRow();
@@ -18,6 +17,23 @@ function verdict(round, place) {
   if (place < round.kept) return "kept";
   return round.follow ? "refused" : "past the end";
 }
+
+// Guesses made in vain stand before what came in their place, or at the end of the text.
+const spans = [...document.querySelectorAll("#text [data-r]")];
+const follows = (span) => Number(span.dataset.i) === rounds[span.dataset.r].kept;
+const followers = new Map(spans.filter(follows).map((span) => [Number(span.dataset.r), span]));
+rounds.forEach((round, r) => {
+  const vain = round.guesses.slice(round.kept).map(([token], i) => {
+    const mark = document.createElement("s");
+    Object.assign(mark.dataset, { r, i: round.kept + i });
+    mark.classList.toggle("past", !round.follow);
+    mark.textContent = labels[token];
+    return mark;
+  });
+  if (round.follow) followers.get(r).before(...vain);
+  else element("text").append(...vain);
+});
+const marks = [...document.querySelectorAll("#text [data-r]")];
 
 function last(round) {
   if (!round.guesses.length) return "plain";
@@ -107,7 +123,7 @@ element("refused").addEventListener("click", (event) => {
 });
 addEventListener("keydown", (event) => {
   const where = { ArrowLeft: jump.back, ArrowRight: jump.next, Home: jump.first, End: jump.last }[event.key];
-  if (!where || event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select")) return;
+  if (!where || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.matches("input, select")) return;
   event.preventDefault();
   stop();
   go(where());
