@@ -154,8 +154,8 @@ def test_a_full_disk_leaves_whole_lines_and_the_job_goes_on(here):
         results.append(records(0, 1))
         results.write()
         before = here.results.read_bytes()
+        results.append(records(2, 3))
         with files_up_to(len(before) + 10), pytest.raises(WriteError, match="File too large; what was written before"):
-            results.append(records(2, 3))
             results.write()
         assert here.results.read_bytes() == before
         results.write()  # there is room again
@@ -168,8 +168,8 @@ def test_a_disk_that_became_read_only_is_no_reason_to_start_again(here, monkeypa
 
     with open_results(here) as results:
         monkeypatch.setattr(os, "write", refused)
+        results.append(records(0))
         with pytest.raises(JobError, match="Read-only file system; expected an output that can be written") as error:
-            results.append(records(0))
             results.write()
     assert not isinstance(error.value, WriteError)
 
