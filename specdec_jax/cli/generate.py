@@ -14,6 +14,7 @@ from ..control import Controller, adaptive, constant
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, consoles, drafting, in_order, job, requests
+from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, parse
 
@@ -120,12 +121,14 @@ def main(args: Sequence[str]) -> int:
     """Run the command; 1 where some prompts could not be answered, 2 where none could, 3 where a job was stopped."""
     options = parse(Options, "generate", args)
     errors = consoles.errors()
+    # A job may be asked to stop while it joins the others, loads or leaves, too.
+    stopping = draining(options.drain) if options.is_job else contextlib.nullcontext(Drain(options.drain))
     try:
-        with _hosts(options) as host:
-            return _answer(options, host, errors)
+        with stopping as drain, _hosts(options) as host:
+            return _answer(options, host, drain, errors)
     except WriteError as error:
         errors.print(f"specdec generate: {error}", markup=False)
-        return job.STOPPED
+        return STOPPED
     except JobError as error:
         raise UserError(str(error)) from error
 
@@ -136,7 +139,7 @@ def _hosts(options: Options) -> contextlib.AbstractContextManager[Host]:
     return joined(options.coordinator, options.processes, options.process, in_step=options.scope == "pod")
 
 
-def _answer(options: Options, host: Host, errors: Console) -> int:
+def _answer(options: Options, host: Host, drain: Drain, errors: Console) -> int:
     peers = POD if options.scope == "pod" else ALONE
     with peers.together():
         # Before anything is loaded, which may take long.
@@ -159,5 +162,5 @@ def _answer(options: Options, host: Host, errors: Console) -> int:
         chat=options.chat,
     )
     if options.is_job:
-        return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), errors)
+        return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), drain, errors)
     return in_order.answer(options, chosen, prompts, reading(), errors)

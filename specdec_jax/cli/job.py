@@ -17,7 +17,7 @@ from ..batch.fingerprint import digest_of
 from ..models import Tokenizer
 from . import UserError, output
 from .drafting import Drafting
-from .drain import draining
+from .drain import STOPPED, Drain
 from .engine import generator
 from .progress import bar
 from .prompts import distinct
@@ -27,8 +27,6 @@ from .snapshot import Snapshot
 if TYPE_CHECKING:
     from .generate import Options
 
-STOPPED = 3
-"""Exit status of a job that stopped before its end: the same command goes on with it."""
 _SETTINGS = ("max_new_tokens", "seed", "chat", "logprobs")
 
 
@@ -48,10 +46,13 @@ class Crew(NamedTuple):
         return self.host if self.peers is ALONE else Host()
 
 
-def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], crew: Crew, errors: Console) -> int:
+def answer(
+    options: Options, chosen: Drafting, reading: Callable[..., Reader], crew: Crew, drain: Drain, errors: Console
+) -> int:
     """Answer what is left of this host's share; returns the exit status.
 
     ``reading`` makes a reader for the time ``now`` at which the job began, however often it was started again since.
+    It stops once it is asked to ``drain``.
 
     Raises:
         JobError: the output is another job's, damaged, or in use, or cannot be written.
@@ -79,7 +80,7 @@ def answer(options: Options, chosen: Drafting, reading: Callable[..., Reader], c
         # Hosts may keep manifests of their own.
         read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
-        drain, shown = stack.enter_context(draining(options.drain)), stack.enter_context(bar(share))
+        shown = stack.enter_context(bar(share))
         left = (pair for pair in asks.share(asked) if pair[0] not in progress.done)
         stretches = run_job(
             generator(
