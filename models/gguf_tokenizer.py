@@ -10,12 +10,10 @@ from . import gguf_byte_bpe
 from .errors import LoadError
 from .gguf_file import GGUFFile
 from .gguf_sentencepiece import sentencepiece
-from .gguf_vocabulary import Kind, Vocabulary, read_vocabulary
+from .gguf_vocabulary import ENDS, Kind, Vocabulary, read_vocabulary
 from .tokenizer import Tokenizer
 
-# Texts of control tokens that end an assistant's turn or its text, for files that name only one end token.
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>")
-# Of some families by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
+# More ends of some families, by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
 _MORE_ENDS = dict.fromkeys(("qwen2", "qwen3", "gpt2"), ("<|endoftext|>",))
 _MORE_ENDS["phi3"] = ("<|endoftext|>", "<|assistant|>")  # those of Phi-3-mini-4k-instruct's generation_config.json
 
@@ -60,7 +58,7 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
     if around != [None, None]:
         backend.post_processor = _around(vocabulary, *around)
     ends = [special[name] for name in ("eos", "eot", "eom")]
-    texts = _ENDS + _MORE_ENDS.get(file.get("general.architecture", "", kind=str), ())
+    texts = ENDS + _MORE_ENDS.get(file.get("general.architecture", "", kind=str), ())
     ends += [i for i, token in enumerate(vocabulary.tokens) if token in texts and vocabulary.kinds[i] == Kind.CONTROL]
     return Tokenizer(
         backend,
@@ -70,6 +68,7 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
         template_names={
             f"{name}_token": vocabulary.tokens[i] for name, i in (("bos", bos), ("eos", eos)) if i is not None
         },
+        again=vocabulary.again(),
     )
 
 
