@@ -60,7 +60,7 @@ def read_vocabulary(file: GGUFFile) -> Vocabulary:
             "convert it again"
         )
     kinds = [
-        Kind.CONTROL if token in _CONTROL and kind in (Kind.NORMAL, Kind.USER_DEFINED) else kind
+        int(Kind.CONTROL) if token in _CONTROL and kind in (Kind.NORMAL, Kind.USER_DEFINED) else kind
         for token, kind in zip(tokens, kinds, strict=True)
     ]
     count = len(tokens)
