@@ -267,6 +267,11 @@ def test_a_vocabulary_without_its_unknown_token(kind, folder):
         ("config.json", {"bos_token_id": -1}, "bos_token_id of .*config.json has -1; expected a token id or a list"),
         ("generation_config.json", {"eos_token_id": [2, 2**40]}, "generation_config.json has 1099511627776; expected"),
         ("tokenizer_config.json", {"eos_token": 7}, "eos_token in .*tokenizer_config.json is 7; expected a text"),
+        (
+            "special_tokens_map.json",
+            {"eos_token": [7]},
+            r"eos_token in .*special_tokens_map.json is \[7\]; expected a t",
+        ),
         ("tokenizer_config.json", {"chat_template": 7}, "chat_template in .* is a int; expected a text, or a list"),
         ("tokenizer_config.json", {"chat_template": [7]}, "makes no sense .TypeError"),
         ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "makes no sense .KeyError"),

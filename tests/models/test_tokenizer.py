@@ -210,6 +210,22 @@ def test_end_tokens_without_a_generation_config(folder):
     assert tokenizer.eos_ids == (2,)
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_special_tokens_in_a_file_of_their_own(newer, folder):
+    """As older directories have them. Newer ones list all added tokens, and then the file does not count."""
+    (folder / "generation_config.json").unlink()
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | ({"added_tokens_decoder": {}} if newer else {})
+    path.write_text(json.dumps({key: value for key, value in settings.items() if key != "bos_token"}))
+    named = {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|endoftext|>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(named))
+    got, want = load(folder).tokenizer, AutoTokenizer.from_pretrained(folder)
+    assert got is not None
+    assert got.eos_ids == ((2,) if newer else (2, 0)), "2 is that of config.json"
+    assert want.eos_token_id == got.eos_ids[-1]
+    assert got.template_names.get("bos_token") == want.bos_token == (None if newer else "<|im_start|>")
+
+
 def test_template_in_the_tokenizer_config(folder):
     """Where it was before it had a file of its own, alone or as one of several."""
     (folder / "chat_template.jinja").unlink()
