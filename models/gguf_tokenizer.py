@@ -14,7 +14,7 @@ from .gguf_vocabulary import ENDS, Kind, Vocabulary, read_vocabulary
 from .tokenizer import Tokenizer
 
 # More ends of some families, by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
-_MORE_ENDS = dict.fromkeys(("qwen2", "qwen3", "gpt2"), ("<|endoftext|>",))
+_MORE_ENDS: dict[str, tuple[str, ...]] = dict.fromkeys(("qwen2", "qwen3", "gpt2"), ("<|endoftext|>",))
 _MORE_ENDS["phi3"] = ("<|endoftext|>", "<|assistant|>")  # those of Phi-3-mini-4k-instruct's generation_config.json
 
 
@@ -22,11 +22,11 @@ class _Way(NamedTuple):
     """What differs between kinds of tokenizers."""
 
     build: Callable[[GGUFFile, Vocabulary], tokenizers.Tokenizer]
-    adds_bos: Callable[[GGUFFile], bool]
+    adds_bos: Callable[[GGUFFile, Vocabulary], bool]
     """Whether texts begin with the begin token where the file does not say."""
 
 
-KINDS = {"gpt2": _Way(gguf_byte_bpe.byte_bpe, gguf_byte_bpe.adds_bos), "llama": _Way(sentencepiece, lambda file: True)}
+KINDS = {"gpt2": _Way(gguf_byte_bpe.byte_bpe, gguf_byte_bpe.adds_bos), "llama": _Way(sentencepiece, lambda *_: True)}
 """By ``tokenizer.ggml.model``: byte-level BPE and SentencePiece."""
 
 
@@ -45,8 +45,8 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
             f"{', '.join(KINDS)}, so load a Hugging Face directory with a tokenizer.json instead"
         )
     way = KINDS[kind]
-    adds_bos = file.get("tokenizer.ggml.add_bos_token", way.adds_bos(file), kind=bool)
     vocabulary = read_vocabulary(file)
+    adds_bos = file.get("tokenizer.ggml.add_bos_token", way.adds_bos(file, vocabulary), kind=bool)
     backend = way.build(file, vocabulary)
     backend.add_tokens(_added(vocabulary, strips=kind == "llama" and _is_phi3(file)))
     special = {name: _special(file, name, vocabulary) for name in ("bos", "eos", "eot", "eom")}

@@ -57,6 +57,9 @@ def test_unsupported_gguf_architecture(oracle, tmp_path):
     refused(path, "has the architecture 'mamba', which is not supported; expected one of llama")
 
 
+BPE = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": ["a b"]}
+
+
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
@@ -72,12 +75,17 @@ def test_unsupported_gguf_architecture(oracle, tmp_path):
             "a tokenizer of the kind 'bert', which is not supported; expected one of gpt2, llama",
         ),
         (
-            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "tekken"},
+            BPE | {"tokenizer.ggml.pre": "tekken", "tokenizer.ggml.tokens": ["a"]},
             "splits text the way 'tekken', which is not supported; expected one of default, gpt-2",
         ),
         ({"tokenizer.ggml.model": "gpt2"}, "has no metadata tokenizer.ggml.tokens"),
         (
-            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a"], "tokenizer.ggml.merges": ["a b"]},
+            BPE | {"tokenizer.ggml.tokens": ["a"]},
+            "has no tokenizer.ggml.pre, which says how text is split, and its vocabulary is none that is known by its "
+            "tokens; expected one of default, gpt-2",
+        ),
+        (
+            BPE | {"tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": ["a"]},
             "do not fit (Error while initializing BPE: Token `b` out of vocabulary); convert it again",
         ),
     ],
@@ -103,10 +111,6 @@ def test_no_embedding(oracle, tmp_path):
 
 def test_tokenizer_wider_than_the_logits(oracle, tmp_path):
     path = tmp_path / "model.gguf"
-    metadata = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.tokens": ["a", "b", "ab", *(f"t{i}" for i in range(95))],
-        "tokenizer.ggml.merges": ["a b"],
-    }
-    write_gguf(path, oracle(), metadata=metadata)
+    tokens = ["a", "b", "ab", *(f"t{i}" for i in range(95))]
+    write_gguf(path, oracle(), metadata=BPE | {"tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": tokens})
     refused(path, "has 98 tokens, but its logits are 97 wide")

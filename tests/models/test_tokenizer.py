@@ -141,6 +141,7 @@ def test_end_tokens_and_begin_token(from_gguf):
 def test_unused_ids_are_padding(tmp_path, from_gguf, full_pass, random_tokens):
     metadata = {
         "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": ["a", "b", "ab", *"cdef", "[PAD7]", "g", "[PAD9]", "[PAD10]"],
         "tokenizer.ggml.token_type": [1, 1, 1, 5, 1, 1, 1, 5, 1, 5, 5],
         "tokenizer.ggml.merges": ["a b"],
