@@ -36,7 +36,8 @@ class Options:
     prompt_file: File = None
     """Prompts from a file instead: JSON lines where its name ends in .jsonl, else one prompt a line."""
     target: str = "smollm2-135m"
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
     GGUF file or name)."""
