@@ -101,11 +101,17 @@ class Tokenizer:
         return TextStream(self, skip_special_tokens=skip_special_tokens)
 
     def apply_chat_template(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, now: datetime | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        now: datetime | None = None,
+        **variables: Any,
     ) -> str:
         """The text of a conversation; with ``add_generation_prompt`` it ends where the assistant is to speak.
 
-        ``now`` is the date for templates that write it, by default that of the clock.
+        ``now`` is the date for templates that write it, by default that of the clock. ``variables`` are what else this
+        template asks for, such as ``enable_thinking=False`` for Qwen3's, and go before special tokens of their names.
 
         Raises:
             ValueError: there is no template, or it refuses these messages.
@@ -113,12 +119,14 @@ class Tokenizer:
         if self.chat_template is None:
             raise ValueError("this model brings no chat template; give it plain text, or use a chat model")
         return self.chat_template.render(
-            messages, add_generation_prompt=add_generation_prompt, now=now, **self.template_names
+            messages, add_generation_prompt=add_generation_prompt, now=now, **{**self.template_names, **variables}
         )
 
-    def encode_chat(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> list[int]:
-        """Token ids of a conversation. The template writes the begin token itself, so none is added."""
-        text = self.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
+    def encode_chat(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **variables: Any
+    ) -> list[int]:
+        """Token ids of what `apply_chat_template` makes. The template writes the begin token itself: none is added."""
+        text = self.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, **variables)
         return self.encode(text, add_special_tokens=False)
 
     def token_of(self, token_id: int) -> str | None:

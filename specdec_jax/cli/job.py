@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STOPPED = 3
 """Exit status of a job that stopped before its end: the same command goes on with it."""
-_SETTINGS = ("max_new_tokens", "seed", "chat", "logprobs")
+_SETTINGS = ("max_new_tokens", "seed", "chat", "system", "template_json", "logprobs")
 
 
 class Crew(NamedTuple):

@@ -43,6 +43,18 @@ def test_directory(folder):
     assert load(folder).model.vocab_size == 700
 
 
+def test_what_a_template_asks_for(folder):
+    """It goes before a special token of its name."""
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}{% if enable_thinking is false %}brief{% endif %}")
+    got, want = load(folder).tokenizer, AutoTokenizer.from_pretrained(folder)
+    assert got is not None
+    messages = [{"role": "user", "content": "fox"}]
+    for variables in ({}, {"enable_thinking": False}, {"bos_token": "fox", "enable_thinking": False}):
+        text = want.apply_chat_template(messages, tokenize=False, **variables)
+        assert got.apply_chat_template(messages, **variables) == text
+        assert got.encode_chat(messages, **variables) == want.apply_chat_template(messages, **variables).input_ids
+
+
 def test_end_tokens_without_a_generation_config(folder):
     (folder / "generation_config.json").unlink()
     tokenizer = load(folder).tokenizer
