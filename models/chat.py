@@ -1,7 +1,7 @@
 """Chat templates: from a list of messages to the text a model was trained on.
 
-A template comes with the weights, from anyone, so it runs in jinja2's immutable sandbox, with the few names that
-templates are written for.
+A template comes with the weights, from anyone, so it runs in a sandbox, with the few names that templates are written
+for.
 """
 
 import json
@@ -13,7 +13,8 @@ import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from .chat_sandbox import BoundedEnvironment, joined, narrow
 
 Message = Mapping[str, Any]
 """At least ``role`` (system, user, assistant) and ``content``, or ``tool_calls`` instead of the latter."""
@@ -50,10 +51,10 @@ class ChatTemplate:
 
     def __init__(self, source: str):
         # Not optimised: that would run a template's constant parts here already, and some of those fill the memory.
-        environment = ImmutableSandboxedEnvironment(
+        environment = BoundedEnvironment(
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[_Generation, jinja2.ext.loopcontrols]
         )
-        environment.filters["tojson"] = _tojson
+        environment.filters["tojson"] = narrow(_tojson)
         environment.globals |= {"raise_exception": _raise_exception}
         try:
             self._template = environment.from_string(source)
@@ -79,7 +80,8 @@ class ChatTemplate:
                 raise ValueError(f"message {index} is {message!r}; expected a mapping with 'role' and 'content'")
         names = _NOT_GIVEN | {"strftime_now": (datetime.now() if now is None else now).strftime} | names
         try:
-            return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **names)
+            pieces = self._template.generate(messages=messages, add_generation_prompt=add_generation_prompt, **names)
+            return joined(pieces)
         # Template code may raise what any code may: a wrong type, a missing key, its own refusal, a sandbox breach.
         except Exception as error:
             raise ValueError(

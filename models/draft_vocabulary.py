@@ -43,9 +43,9 @@ def load_draft(path_or_name: str | os.PathLike[str], target: Loaded, *, mesh: Me
         LoadError: as `load`, or the list of ids makes no sense.
         ValueError: as `pair`.
     """
-    draft = pair(target, load(path_or_name, mesh=mesh))
+    draft = load(path_or_name, mesh=mesh)
     path = resolve(path_or_name).path / FILE
-    return narrowed(draft, _ids(path, draft.model.vocab_size)) if path.is_file() else draft
+    return pair(target, narrowed(draft, _ids(path, draft.model.vocab_size)) if path.is_file() else draft)
 
 
 def narrowed(draft: Loaded, ids: Int[np.ndarray, "Vd"]) -> Loaded:

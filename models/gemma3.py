@@ -176,15 +176,18 @@ def config_from_hf(raw: hf_config.Raw) -> Gemma3Config:
 def config_to_hf(config: Gemma3Config) -> dict[str, Any]:
     # transformers takes a whole number; no model has another.
     scalar = int(config.query_scalar) if config.query_scalar == int(config.query_scalar) else config.query_scalar
+    wide = hf_config.rope_parameters(config.head_size, config.rope_theta, config.rope_factors)
     return {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
         **hf_config.rotary_to_hf(config),
         "hidden_activation": "gelu_pytorch_tanh",
         "rope_parameters": {
-            "full_attention": hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
+            "full_attention": wide,
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
         },
+        **hf_config.rope_of_transformers_4(wide),
+        "rope_local_base_freq": config.local_rope_theta,
         # transformers wants a number even where no layer has the window.
         "sliding_window": config.sliding_window or config.max_positions,
         "layer_types": hf_config.windowed_to_hf(config.windowed, config.num_layers),

@@ -14,13 +14,20 @@ _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-def _bytes(split: str) -> pre_tokenizers.PreTokenizer:
+def _bytes(*splits: str) -> pre_tokenizers.PreTokenizer:
+    """Each cuts what the ones before it left."""
     return pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(split), behavior="isolated"),
+            *(pre_tokenizers.Split(Regex(split), behavior="isolated") for split in splits),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
+
+
+def _default() -> pre_tokenizers.PreTokenizer:
+    """llama.cpp's own, of no model: GPT-2's with runs of punctuation, and digits by three, cut out."""
+    words = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+    return _bytes(r"[\p{P}$+<=>^~|]+", words, r"\p{N}+", r"[0-9][0-9][0-9]")
 
 
 def _gpt2() -> pre_tokenizers.PreTokenizer:
@@ -40,7 +47,7 @@ def _qwen2() -> pre_tokenizers.PreTokenizer:
 
 
 PRE_TOKENIZERS = {
-    "default": _gpt2,
+    "default": _default,
     "gpt-2": _gpt2,
     "smollm": _smollm,
     "llama-bpe": _llama3,
@@ -51,10 +58,17 @@ PRE_TOKENIZERS = {
 }
 """How text is split before bytes are merged, by ``tokenizer.ggml.pre``."""
 
+_KNOWN_BY = {
+    (50256, "<|endoftext|>"): "gpt-2",
+    (128000, "<|begin_of_text|>"): "llama-bpe",
+    (151643, "<|endoftext|>"): "qwen2",
+}
+"""Vocabularies by an id and its token, for older files, which do not say how text is split."""
+
 
 def byte_bpe(file: GGUFFile, vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """The tokenizer without its special tokens."""
-    split = _split_of(file)
+    split = _split_of(file, vocabulary)
     merges = [tuple(merge.split(" ", 1)) for merge in file.items("tokenizer.ggml.merges", str)]
     with blamed(f"the vocabulary and merges of {file.path} do not fit", "convert it again"):
         model = models.BPE(vocab=vocabulary.ids(), merges=merges, ignore_merges=split is _llama3)
@@ -66,16 +80,29 @@ def byte_bpe(file: GGUFFile, vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     return backend
 
 
-def adds_bos(file: GGUFFile) -> bool:
+def adds_bos(file: GGUFFile, vocabulary: Vocabulary) -> bool:
     """Where the file does not say: Llama 3 begins its texts, the others do not."""
-    return _split_of(file) is _llama3
+    return _split_of(file, vocabulary) is _llama3
 
 
-def _split_of(file: GGUFFile) -> Callable[[], pre_tokenizers.PreTokenizer]:
-    pre = file.get("tokenizer.ggml.pre", "default", kind=str)
+def _split_of(file: GGUFFile, vocabulary: Vocabulary) -> Callable[[], pre_tokenizers.PreTokenizer]:
+    pre = file.get("tokenizer.ggml.pre", None, kind=str) or _known(vocabulary)
+    if pre is None:
+        raise LoadError(
+            f"{file.path} has no tokenizer.ggml.pre, which says how text is split, and its vocabulary is none that is "
+            f"known by its tokens; expected one of {', '.join(PRE_TOKENIZERS)}, so write it with gguf-new-metadata "
+            "--pre-tokenizer or convert the model again"
+        )
     if pre not in PRE_TOKENIZERS:
         raise LoadError(
             f"{file.path} splits text the way {pre!r}, which is not supported; expected one of "
             f"{', '.join(PRE_TOKENIZERS)}"
         )
     return PRE_TOKENIZERS[pre]
+
+
+def _known(vocabulary: Vocabulary) -> str | None:
+    for (place, token), pre in _KNOWN_BY.items():
+        if place < len(vocabulary.tokens) and vocabulary.tokens[place] == token:
+            return pre
+    return None

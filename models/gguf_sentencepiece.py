@@ -47,8 +47,8 @@ def _merges(file: GGUFFile, vocabulary: Vocabulary, ids: dict[str, int]) -> list
         )
     found = []
     for i, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
-        if kind not in (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED) or token not in ids:
-            continue  # never made of parts, or none at all
+        if kind not in (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED) or ids.get(token) != i:
+            continue  # never made of parts, or none at all, or texts are cut into another id of the same token
         if len(token) > _MOST_CHARACTERS:
             raise LoadError(
                 f"token {i} of {file.path} has {len(token)} characters; expected at most {_MOST_CHARACTERS}, so "

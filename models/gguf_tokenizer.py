@@ -10,13 +10,11 @@ from . import gguf_byte_bpe
 from .errors import LoadError
 from .gguf_file import GGUFFile
 from .gguf_sentencepiece import sentencepiece
-from .gguf_vocabulary import Kind, Vocabulary, read_vocabulary
+from .gguf_vocabulary import ENDS, Kind, Vocabulary, read_vocabulary
 from .tokenizer import Tokenizer
 
-# Texts of control tokens that end an assistant's turn or its text, for files that name only one end token.
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>")
-# Of some families by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
-_MORE_ENDS = dict.fromkeys(("qwen2", "qwen3", "gpt2"), ("<|endoftext|>",))
+# More ends of some families, by architecture; elsewhere the token may be there for other ends, as in SmolLM2.
+_MORE_ENDS: dict[str, tuple[str, ...]] = dict.fromkeys(("qwen2", "qwen3", "gpt2"), ("<|endoftext|>",))
 _MORE_ENDS["phi3"] = ("<|endoftext|>", "<|assistant|>")  # those of Phi-3-mini-4k-instruct's generation_config.json
 
 
@@ -24,11 +22,11 @@ class _Way(NamedTuple):
     """What differs between kinds of tokenizers."""
 
     build: Callable[[GGUFFile, Vocabulary], tokenizers.Tokenizer]
-    adds_bos: Callable[[GGUFFile], bool]
+    adds_bos: Callable[[GGUFFile, Vocabulary], bool]
     """Whether texts begin with the begin token where the file does not say."""
 
 
-KINDS = {"gpt2": _Way(gguf_byte_bpe.byte_bpe, gguf_byte_bpe.adds_bos), "llama": _Way(sentencepiece, lambda file: True)}
+KINDS = {"gpt2": _Way(gguf_byte_bpe.byte_bpe, gguf_byte_bpe.adds_bos), "llama": _Way(sentencepiece, lambda *_: True)}
 """By ``tokenizer.ggml.model``: byte-level BPE and SentencePiece."""
 
 
@@ -47,8 +45,8 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
             f"{', '.join(KINDS)}, so load a Hugging Face directory with a tokenizer.json instead"
         )
     way = KINDS[kind]
-    adds_bos = file.get("tokenizer.ggml.add_bos_token", way.adds_bos(file), kind=bool)
     vocabulary = read_vocabulary(file)
+    adds_bos = file.get("tokenizer.ggml.add_bos_token", way.adds_bos(file, vocabulary), kind=bool)
     backend = way.build(file, vocabulary)
     backend.add_tokens(_added(vocabulary, strips=kind == "llama" and _is_phi3(file)))
     special = {name: _special(file, name, vocabulary) for name in ("bos", "eos", "eot", "eom")}
@@ -60,7 +58,7 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
     if around != [None, None]:
         backend.post_processor = _around(vocabulary, *around)
     ends = [special[name] for name in ("eos", "eot", "eom")]
-    texts = _ENDS + _MORE_ENDS.get(file.get("general.architecture", "", kind=str), ())
+    texts = ENDS + _MORE_ENDS.get(file.get("general.architecture", "", kind=str), ())
     ends += [i for i, token in enumerate(vocabulary.tokens) if token in texts and vocabulary.kinds[i] == Kind.CONTROL]
     return Tokenizer(
         backend,
@@ -70,6 +68,7 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
         template_names={
             f"{name}_token": vocabulary.tokens[i] for name, i in (("bos", bos), ("eos", eos)) if i is not None
         },
+        again=vocabulary.again(),
     )
 
 

@@ -18,6 +18,13 @@ class Kind(IntEnum):
     BYTE = 6
 
 
+ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "<end_of_utterance>")
+"""Tokens that end an assistant's turn or its text, for files that name only one end token."""
+
+_CONTROL = {*ENDS, "<|endoftext|>", "<EOT>", "\u2581<EOT>"}
+"""Tokens that are control tokens to llama.cpp too, whatever type their file says: some converters say another."""
+
+
 class Vocabulary(NamedTuple):
     """Tokens by id. What a converter filled the vocabulary up with is left off: those ids are padding."""
 
@@ -25,12 +32,22 @@ class Vocabulary(NamedTuple):
     kinds: list[int]
 
     def ids(self) -> dict[str, int]:
-        """The id of each token. What a converter put where its source has none, as ``[PAD7]``, is no token."""
+        """The id of each token. What a converter put where its source has none, as ``[PAD7]``, is no token.
+
+        An id whose token comes `again` is the model's all the same. It is listed by a name that no text is cut into,
+        for spaces are spelt in other ways before a text is looked up.
+        """
+        again = self.again()
         return {
-            token: i
+            f"{token} [{i}]" if i in again else token: i
             for i, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
             if kind != Kind.UNUSED or token != f"[PAD{i}]"
         }
+
+    def again(self) -> dict[int, int]:
+        """Ids whose token comes again, each with the last id of that token, which texts are cut into."""
+        last = {token: i for i, token in enumerate(self.tokens)}
+        return {i: last[token] for i, token in enumerate(self.tokens) if last[token] != i}
 
 
 def read_vocabulary(file: GGUFFile) -> Vocabulary:
@@ -42,6 +59,10 @@ def read_vocabulary(file: GGUFFile) -> Vocabulary:
             f"{file.path} has {len(tokens)} tokens and {len(kinds)} token types; expected one type for each, so "
             "convert it again"
         )
+    kinds = [
+        int(Kind.CONTROL) if token in _CONTROL and kind in (Kind.NORMAL, Kind.USER_DEFINED) else kind
+        for token, kind in zip(tokens, kinds, strict=True)
+    ]
     count = len(tokens)
     while count and kinds[count - 1] == Kind.UNUSED:
         count -= 1

@@ -122,7 +122,20 @@ def factors(scaling: Raw, size: int, theta: float) -> tuple[float, ...] | None:
 
 
 def rope_to_hf(size: int, theta: float, factors: tuple[float, ...] | None) -> dict[str, Any]:
-    """``rope_parameters`` that give these factors back; a ValueError where no supported kind does."""
+    """What `rope_settings` reads as these, for transformers 5 and 4; a ValueError where no supported kind says it."""
+    settings = rope_parameters(size, theta, factors)
+    return {"rope_parameters": settings, **rope_of_transformers_4(settings)}
+
+
+def rope_of_transformers_4(settings: Raw) -> dict[str, Any]:
+    """The same beside ``rope_parameters``, which transformers 4 passes over without a word."""
+    scaling = {key: value for key, value in settings.items() if key != "rope_theta"}
+    scales = {} if scaling["rope_type"] == "default" else {"rope_scaling": scaling}
+    return {"rope_theta": settings["rope_theta"], **scales}
+
+
+def rope_parameters(size: int, theta: float, factors: tuple[float, ...] | None) -> dict[str, Any]:
+    """One kind of layer's ``rope_parameters``."""
     if factors is None:
         return {"rope_type": "default", "rope_theta": theta}
     if len(set(factors)) == 1:
@@ -193,7 +206,7 @@ def rotary_to_hf(config: RotaryConfig) -> dict[str, Any]:
 
 def windowed_layers(raw: Raw, num_layers: int) -> tuple[int | None, tuple[bool, ...]]:
     """Qwen's window and which layers have it: by ``layer_types``, or all from ``max_window_layers`` on."""
-    window = raw.get("sliding_window") if raw.get("use_sliding_window") else None
+    window = raw.get("sliding_window") if boolean(raw, "use_sliding_window", False) else None
     if window is None:
         return None, ()
     types = raw.get("layer_types")

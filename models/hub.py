@@ -5,18 +5,28 @@ from pathlib import Path
 
 from .errors import LoadError
 
-FILES = (
-    "config.json",
-    "generation_config.json",
+BESIDE_WEIGHTS = (
     "tokenizer.json",
     "tokenizer_config.json",
+    "tokenizer.model",
     "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "generation_config.json",
     "chat_template.jinja",
+)
+"""What a directory's tokenizer and generation are made of, for other programs too: some read a tokenizer from
+tokenizer.model or vocab.json, which are only handed on here."""
+
+FILES = (
+    "config.json",
+    *BESIDE_WEIGHTS,
     "model.safetensors",
     "model.safetensors.index.json",
     "model-*.safetensors",
 )
-"""What is fetched of a model, and all that is ever read of one; no other form of its weights and no code."""
+"""What is fetched of a model: no other form of its weights and no code."""
 
 
 def fetch(name: str) -> Path:

@@ -19,6 +19,7 @@ _MOST_TEMPLATE = 1 << 20  # bytes; the longest have some ten thousand
 _STRANGE = "a \U0010fffd\ue000 b"
 """Letters, and characters of private use that no vocabulary has."""
 _NEED_UNKNOWN = (tokenizers.models.WordPiece, tokenizers.models.WordLevel)
+_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 _MOST_NAME = 255  # bytes, on every file system in use
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -134,8 +135,7 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
     with blamed(f"the tokenizer of {path} fails at a text with characters that it does not know", "download it again"):
         backend.encode(_STRANGE)
     settings = _optional_json(directory / "tokenizer_config.json")
-    names = {key: _content(settings, key, directory) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    names = {key: token for key, token in names.items() if token is not None}
+    names = _special_tokens(settings, directory)
     id_of = {key: backend.token_to_id(token) for key, token in names.items()}
 
     ends = [
@@ -176,14 +176,21 @@ def _ids(source: dict[str, Any], key: str, path: Path) -> list[int]:
     return ids
 
 
-def _content(settings: dict[str, Any], key: str, directory: Path) -> str | None:
+def _special_tokens(settings: dict[str, Any], directory: Path) -> dict[str, str]:
+    """By their names. Older directories have them in a file of their own, which transformers then reads last."""
+    found = {key: directory / "tokenizer_config.json" for key in _SPECIAL if key in settings}
+    path = directory / "special_tokens_map.json"
+    older = {} if "added_tokens_decoder" in settings else _optional_json(path)
+    found |= {key: path for key in _SPECIAL if key in older}
+    texts = {key: _content({**settings, **older}[key], f"{key} in {where}") for key, where in found.items()}
+    return {key: text for key, text in texts.items() if text is not None}
+
+
+def _content(token: Any, what: str) -> str | None:
     """A special token is written as its text, or as an object that holds it."""
-    token = settings.get(key)
     text = token.get("content") if isinstance(token, dict) else token
     if text is not None and not isinstance(text, str):
-        raise LoadError(
-            f"{key} in {directory / 'tokenizer_config.json'} is {text!r}; expected a text, or an object with content"
-        )
+        raise LoadError(f"{what} is {text!r}; expected a text, or an object with content")
     return text
 
 

@@ -28,6 +28,14 @@ def default_dtype() -> jnp.dtype:
     return jnp.dtype(jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16)
 
 
+def checked_dtype(dtype: DTypeLike | None) -> jnp.dtype:
+    """The `default_dtype` for None; a ValueError for one that models do not compute in."""
+    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
+    if dtype not in (jnp.float32, jnp.bfloat16):
+        raise ValueError(f"dtype is {dtype}; expected float32 or bfloat16")
+    return dtype
+
+
 def model_from_config(
     config: DecoderConfig,
     *,
@@ -53,9 +61,7 @@ def model_from_config(
 
     Equal arguments give the same model, so what was compiled for one set of weights serves the next.
     """
-    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
-    if dtype not in (jnp.float32, jnp.bfloat16):
-        raise ValueError(f"dtype is {dtype}; expected float32 or bfloat16")
+    dtype = checked_dtype(dtype)
     L = config.num_layers
     for layer in hidden_layers or ():
         if not -L <= layer < L:

@@ -68,7 +68,7 @@ def config_to_hf(config: LlamaConfig) -> dict[str, Any]:
     """With a window it is a Mistral model, whose config.json knows no biases."""
     shape = hf_config.rotary_to_hf(config) | {
         "hidden_act": "silu",
-        "rope_parameters": hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
+        **hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
     }
     if config.sliding_window is None:
         biases = {"attention_bias": config.attention_bias, "mlp_bias": config.mlp_bias}

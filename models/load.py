@@ -22,7 +22,7 @@ from .family import Family
 from .gguf_file import GGUFFile
 from .gguf_tokenizer import tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
-from .language_model import default_dtype, model_from_config, param_shardings
+from .language_model import checked_dtype, model_from_config, param_shardings
 from .leaves import Spec
 from .names import resolve as place_of
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, family_of
@@ -72,8 +72,8 @@ def load(
         LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
             quantisation that is not supported, or tensors that do not fit the configuration.
     """
+    dtype = checked_dtype(dtype)
     path, name = place_of(path_or_name)
-    dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
 
     def place(config: DecoderConfig, *, layers: Layout) -> PyTree:
         return None if mesh is None else param_shardings(config, mesh, layers=layers, whole=whole)

@@ -1,9 +1,9 @@
-"""A target and the model that drafts for it: one tokenizer, and logits of one width."""
+"""A target and the model that drafts for it: one meaning for each id that both know, and logits of one width."""
 
 import functools
-from itertools import zip_longest
 
 import jax.numpy as jnp
+import numpy as np
 
 from specdec_jax.lm import LanguageModel
 
@@ -15,21 +15,23 @@ _ADVICE = "expected the same vocabulary: draft with a model of the target's fami
 def pair(target: Loaded, draft: Loaded) -> Loaded:
     """The draft, fit to draft for the target: with logits as wide as the target's.
 
-    Logits are often wider than the vocabulary, and not equally wide in models of several sizes. Ids past the vocabulary
-    are padding, which no model emits (see `model_from_config`), so they can be cut off or added without changing what
-    is drafted.
+    Logits are often wider than the vocabulary, and not equally wide in models of several sizes, of which one may know a
+    few tokens more. Ids past the vocabulary are padding, which no model emits (see `model_from_config`), so they can be
+    cut off or added without changing what is drafted. What the target does not know is never drafted, and what the
+    draft does not know has a q of zero, at no cost in exactness.
 
     Raises:
         ValueError: as `check_pair` does.
     """
     check_pair(target, draft)
-    return draft._replace(model=_as_wide(draft.model, target.model.vocab_size))
+    return draft._replace(model=_fit(draft.model, target.model.vocab_size, _unknown(target, draft)))
 
 
 def check_pair(target: Loaded, draft: Loaded) -> None:
-    """Raise a ValueError, which names the first token that differs, unless every id means the same to both models.
+    """Raise a ValueError, which names the first token that differs, unless each id of both means the same to both.
 
-    Without a tokenizer to compare by, logits of one width have to do.
+    An id that only one of them has is no fault: Gemma 3 with eyes has a token more than without. Without a tokenizer to
+    compare by, logits of one width have to do.
     """
     if target.tokenizer is None or draft.tokenizer is None:
         if target.model.vocab_size != draft.model.vocab_size:
@@ -38,33 +40,50 @@ def check_pair(target: Loaded, draft: Loaded) -> None:
                 f"{draft.name} {draft.model.vocab_size}, and not both bring a tokenizer to tell padding by; {_ADVICE}"
             )
         return
-    for token, (ours, theirs) in enumerate(zip_longest(target.tokenizer.vocab(), draft.tokenizer.vocab())):
-        if _spelt(ours) != _spelt(theirs):
+    for token, (ours, theirs) in enumerate(zip(_tokens(target), _tokens(draft), strict=False)):
+        if ours is not None and theirs is not None and _spelt(ours) != _spelt(theirs):
             raise ValueError(
-                f"token {token} is {_shown(ours)} to the target {target.name} but {_shown(theirs)} to the draft "
-                f"{draft.name}; {_ADVICE}"
+                f"token {token} is {ours!r} to the target {target.name} but {theirs!r} to the draft {draft.name}; "
+                f"{_ADVICE}"
             )
 
 
-def _spelt(token: str | None) -> str | None:
+def _tokens(loaded: Loaded) -> list[str | None]:
+    """The token of every id that the model can make; its tokenizer may have some past the logits."""
+    return [] if loaded.tokenizer is None else loaded.tokenizer.vocab()[: loaded.model.vocab_size]
+
+
+def _unknown(target: Loaded, draft: Loaded) -> tuple[int, ...]:
+    """Ids that the draft can make and the target cannot, below the width of both."""
+    if target.tokenizer is None or draft.tokenizer is None:
+        return ()
+    ours = _tokens(target)
+    ours += [None] * (target.model.vocab_size - len(ours))
+    pairs = enumerate(zip(ours, _tokens(draft), strict=False))
+    return tuple(token for token, (known, drafted) in pairs if known is None and drafted is not None)
+
+
+def _spelt(token: str) -> str:
     """GGUF files have plain spaces in tokens that Hugging Face spells with U+2581."""
-    return None if token is None else token.replace("\u2581", " ")
-
-
-def _shown(token: str | None) -> str:
-    return "no token" if token is None else repr(token)
+    return token.replace("\u2581", " ")
 
 
 @functools.cache
-def _as_wide(model: LanguageModel, width: int) -> LanguageModel:
-    """The model with its logits cut to a width, or filled up with -inf. Kept, so that it compiles once."""
-    if model.vocab_size == width:
+def _fit(model: LanguageModel, width: int, unknown: tuple[int, ...]) -> LanguageModel:
+    """The model with its logits cut to a width or filled up with -inf, and -inf for what the target does not know.
+
+    It reads ids past its own as its last: any guess will do after a token that it does not know. Kept, so that it
+    compiles once.
+    """
+    if model.vocab_size == width and not unknown:
         return model
+    drafted = np.ones(width, bool)
+    drafted[list(unknown)] = False
 
     def apply(params, tokens, cache, lengths):
-        logits, hidden, cache = model.apply(params, tokens, cache, lengths)
+        logits, hidden, cache = model.apply(params, jnp.minimum(tokens, model.vocab_size - 1), cache, lengths)
         more = max(width - model.vocab_size, 0)
         logits = jnp.pad(logits[:, :, :width], ((0, 0), (0, 0), (0, more)), constant_values=-jnp.inf)
-        return logits, hidden, cache
+        return jnp.where(drafted[None, None], logits, -jnp.inf), hidden, cache
 
     return model._replace(apply=apply, vocab_size=width)

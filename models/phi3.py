@@ -76,17 +76,10 @@ def config_from_hf(raw: hf_config.Raw) -> Phi3Config:
 
 def config_to_hf(config: Phi3Config) -> dict[str, Any]:
     size = config.rotary_size or config.head_size
-    if config.head_size * config.num_heads != config.width:
-        raise ValueError(
-            f"head_size is {config.head_size}; expected {config.width / config.num_heads:g}, width / num_heads, for "
-            "the config.json of a phi3 model can say no other"
-        )
-    shape = hf_config.rotary_to_hf(config)
-    del shape["head_dim"]
     return {
         "architectures": ["Phi3ForCausalLM"],
         "model_type": "phi3",
-        **shape,
+        **hf_config.rotary_to_hf(config),
         "hidden_act": "silu",
         "original_max_position_embeddings": config.max_positions,
         "rope_parameters": {
@@ -94,6 +87,9 @@ def config_to_hf(config: Phi3Config) -> dict[str, Any]:
             "rope_theta": config.rope_theta,
             "partial_rotary_factor": size / config.head_size,
         },
+        # As transformers 4 reads it.
+        "rope_theta": config.rope_theta,
+        "partial_rotary_factor": size / config.head_size,
         "sliding_window": config.sliding_window,
     }
 

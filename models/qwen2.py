@@ -73,7 +73,7 @@ def fields_to_hf(config: Qwen2Config) -> dict[str, Any]:
     """The same as config.json has it."""
     return hf_config.rotary_to_hf(config) | {
         "hidden_act": "silu",
-        "rope_parameters": hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
+        **hf_config.rope_to_hf(config.head_size, config.rope_theta, config.rope_factors),
         "use_sliding_window": config.sliding_window is not None,
         "sliding_window": config.sliding_window,
         "layer_types": hf_config.windowed_to_hf(config.windowed, config.num_layers),

@@ -88,10 +88,11 @@ def _listed(items: list[str]) -> str:
 def has_own_head(spec: Spec, tensors: Tensors) -> bool:
     """Whether there is a head beside the embedding that is no copy of it, whatever the configuration says.
 
-    Such a head counts, as in transformers: it would be lost without a word.
+    Such a head counts, as in transformers: it would be lost without a word. Nothing is read of an embedding of another
+    shape than the model's, which `assemble` refuses.
     """
-    (embedding,) = next(leaf.parts for leaf in spec.top if leaf.path == ("embedding", "weight"))
-    if not {embedding, HEAD} <= tensors.shapes.keys():
+    ((embedding, shape),) = next(leaf.parts for leaf in spec.top if leaf.path == ("embedding", "weight")).items()
+    if HEAD not in tensors.shapes or tensors.shapes.get(embedding) != shape:
         return False
     if tensors.shapes[embedding] != tensors.shapes[HEAD]:
         return True

@@ -45,7 +45,8 @@ class Options:
     """
 
     target: str = "smollm2-135m"
-    """The model: a Hugging Face directory, a GGUF file, a checkpoint, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     draft: str = "ngram"
     """Who guesses: ngram, exit:M for the target's own first M layers, a feature head, or a model."""
     layers: Literal["auto", "stacked", "unrolled"] = "stacked"

@@ -10,23 +10,11 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ..models import load, resolve, save, save_checkpoint
+from ..models.hub import BESIDE_WEIGHTS
 from ..models.huggingface import special_ids
 from ..models.new_directory import check_new
 from . import UserError
 from .options import parse
-
-# What a directory's tokenizer and generation are made of; copied as they are, for nobody knows them better.
-_COPIED = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "generation_config.json",
-    "chat_template.jinja",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +48,8 @@ def main(args: Sequence[str]) -> int:
     is_directory = source.is_dir()
 
     def copy(folder: Path) -> None:
-        for name in _COPIED if is_directory else ():
+        """As they are, for nobody knows them better."""
+        for name in BESIDE_WEIGHTS if is_directory else ():
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
 

@@ -47,7 +47,8 @@ class Options:
     directory: Positional[Annotated[Path, arg(metavar="DIR")]]
     """Where to; a directory of its own for each run."""
     target: str = "smollm2-135m"
-    """The model to draft for: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model to draft for: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the
+    owner/name of a model on the Hugging Face Hub."""
     student: Literal["head", "model"] = "head"
     """A feature head, which reads the target's states, or a draft model, which stands alone."""
     head: HeadConfig = dataclasses.field(default_factory=HeadConfig)

@@ -46,7 +46,8 @@ class Options:
     words: str | None = None
     """Names of what p and q are about; by default letters."""
     target: str = "smollm2-135m"
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     draft: str = "smollm2-135m-head"
     """Who guesses: a feature head, exit:M for the target's own first M layers, a model with its vocabulary (directory,
     GGUF file or name), or ngram."""

@@ -16,7 +16,7 @@ from ..state import GenerateConfig
 from . import UserError, consoles, drafting, in_order, job, requests
 from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
-from .options import CONFIG, SAMPLING, File, check_integers, parse
+from .options import CONFIG, SAMPLING, File, check_integers, check_text, parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Options:
     prompt_file: File = None
     """Prompts from a file instead: JSON lines where its name ends in .jsonl, else one prompt a line."""
     target: str = "smollm2-135m"
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
     GGUF file or name)."""
@@ -47,6 +48,11 @@ class Options:
     one that is sampled by another rule than coupled."""
     chat: bool = False
     """Put each prompt into the target's chat template, as what the user says."""
+    system: str | None = None
+    """With --chat: what the system says before the user."""
+    template_json: Annotated[str | None, arg(metavar="JSON")] = None
+    """Values that the chat template asks for, as an object, such as {"enable_thinking": false} for Qwen3's; for --chat
+    and for prompts of messages."""
     max_new_tokens: int = 256
     """Most new tokens of an answer."""
     seed: int = 0
@@ -84,6 +90,10 @@ class Options:
         if bool(self.prompts) == (self.prompt_file is not None):
             got = "prompts and --prompt-file" if self.prompts else "no prompt"
             raise ValueError(f"got {got}; expected prompts as arguments, or --prompt-file with a file of them")
+        if self.system is not None and not self.chat:
+            raise ValueError("system is given, but chat is not; expected --chat beside it")
+        check_text(system=self.system, template_json=self.template_json)
+        requests.template_variables(self.template_json)
         if not 0 <= self.drain < float("inf"):
             raise ValueError(f"drain is {self.drain}; expected seconds, 0 or more")
         for name, value in (("scope", None if self.scope == "process" else self.scope), ("tensor", self.tensor)):
@@ -160,6 +170,8 @@ def _answer(options: Options, host: Host, drain: Drain, errors: Console) -> int:
         sampling=options.sampling,
         max_new_tokens=options.max_new_tokens,
         chat=options.chat,
+        system=options.system,
+        variables=requests.template_variables(options.template_json),
     )
     if options.is_job:
         return job.answer(options, chosen, reading, job.Crew(host, peers, mesh), drain, errors)

@@ -27,7 +27,7 @@ from .snapshot import Snapshot
 if TYPE_CHECKING:
     from .generate import Options
 
-_SETTINGS = ("max_new_tokens", "seed", "chat", "logprobs")
+_SETTINGS = ("max_new_tokens", "seed", "chat", "system", "template_json", "logprobs")
 
 
 class Crew(NamedTuple):

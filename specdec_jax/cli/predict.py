@@ -45,7 +45,8 @@ class Options:
     tokens: int = 256
     """Tokens that each of these rows gets."""
     target: str | None = None
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m, which it is by default if a draft is named."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub. By default smollm2-135m, if a draft is named."""
     draft: str | None = None
     """Who guesses: ngram (by default, if a target is named), exit:M, a feature head, or a model with the target's
     vocabulary."""

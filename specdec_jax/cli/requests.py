@@ -1,6 +1,7 @@
 """From a prompt to what the generator answers: token ids, limits, and the row's own sampling values and seed."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,10 @@ from ..state import GenerateConfig
 from . import UserError
 from .prompts import Fault, Prompt, PromptError, from_arguments
 
-__all__ = ["Reader", "check_rule", "only", "prepare", "reader"]
+__all__ = ["Reader", "check_rule", "only", "prepare", "reader", "template_variables"]
+
+_EXAMPLE = 'an object such as {"enable_thinking": false}'
+_GIVEN = {"self", "messages", "add_generation_prompt", "now"}  # to Tokenizer.apply_chat_template
 
 Reader = Callable[[int, Prompt | Fault], Request | Refused]
 """From a prompt and its place in the input to what the generator answers; the prompt comes back as ``source``."""
@@ -25,13 +29,16 @@ def reader(
     sampling: SamplingParams,
     max_new_tokens: int,
     chat: bool,
+    system: str | None = None,
+    variables: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> Reader:
     """A reader; the values given here are of prompts that bring none of their own.
 
-    ``now`` is the date that chat templates write, by default today's for all prompts.
+    With ``chat`` a text becomes what the user says, after what the ``system`` says. ``variables`` are what the chat
+    template asks for; ``now`` is the date that it writes, by default today's for all prompts.
     """
-    now = datetime.now() if now is None else now
+    how = {**(variables or {}), "now": datetime.now() if now is None else now}
     # Ids past the tokenizer's are padding of the logits, and a tokenizer may have some past these: no prompts either.
     size, tokenizer = target.model.vocab_size, target.tokenizer
     size = size if tokenizer is None else min(size, tokenizer.vocab_size)
@@ -41,7 +48,8 @@ def reader(
             return Refused(index, prompt.why, prompt)
         limit = max_new_tokens if prompt.max_new_tokens is None else prompt.max_new_tokens
         try:
-            ids = _token_ids(prompt, tokenizer, chat, now)
+            messages = _conversation(prompt, system) if chat else prompt.messages
+            ids = _token_ids(prompt, messages, tokenizer, how)
             made = Request(index, ids, sampling._replace(**prompt.sampling), limit, prompt.seed, prompt)
             check(made, config, vocab_size=size, max_positions=target.model.max_positions)
         except ValueError as error:
@@ -75,15 +83,38 @@ def only(text: str, target: Loaded, **how: Any) -> Request:
     return asked[0]
 
 
-def _token_ids(prompt: Prompt, tokenizer: Tokenizer | None, chat: bool, now: datetime) -> list[int]:
+def template_variables(text: str | None) -> dict[str, Any]:
+    """From a JSON object; a ValueError for anything else, and for names that every template is given."""
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"template_json is not JSON ({error}); expected {_EXAMPLE}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"template_json is a JSON {type(found).__name__}; expected {_EXAMPLE}")
+    taken = _GIVEN & found.keys()
+    if taken:
+        raise ValueError(f"template_json has {min(taken)!r}, which is given by the command; expected other names")
+    return found
+
+
+def _conversation(prompt: Prompt, system: str | None) -> list[dict[str, str]] | None:
+    """What the prompt says in roles; None where it has tokens."""
+    if prompt.prompt is None:
+        return prompt.messages
+    first = [] if system is None else [{"role": "system", "content": system}]
+    return [*first, {"role": "user", "content": prompt.prompt}]
+
+
+def _token_ids(
+    prompt: Prompt, messages: list[dict[str, str]] | None, tokenizer: Tokenizer | None, how: Mapping[str, Any]
+) -> list[int]:
     if prompt.token_ids is not None:
         return prompt.token_ids
     if tokenizer is None:
         raise PromptError("the target brings no tokenizer, so text cannot be read; give token_ids in a .jsonl file")
-    messages = prompt.messages
-    if messages is None and chat:
-        messages = [{"role": "user", "content": prompt.prompt}]
-    text = prompt.prompt if messages is None else tokenizer.apply_chat_template(messages, now=now)
+    text = prompt.prompt if messages is None else tokenizer.apply_chat_template(messages, **how)
     assert text is not None
     lost = tokenizer.lost(text)
     if lost:

@@ -33,7 +33,8 @@ class Options:
     prompt_file: Path = SHIPPED
     """Prompts as in specdec generate, used in turn; by default those that come with the package."""
     target: str = "smollm2-135m"
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     draft: str = "ngram"
     """Who guesses, as in specdec generate."""
     count: int = 64

@@ -29,7 +29,8 @@ class Options:
     prompt: Positional[Annotated[str, arg(metavar="PROMPT")]]
     """Text to continue."""
     target: str = "smollm2-135m"
-    """The model: a Hugging Face directory, a GGUF file, or smollm2-135m."""
+    """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
+    of a model on the Hugging Face Hub."""
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, a feature head, or a model with its
     vocabulary (directory, GGUF file or name)."""

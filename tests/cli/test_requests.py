@@ -4,8 +4,10 @@ import pytest
 import tokenizers
 
 from specdec_jax import GenerateConfig, SamplingParams, models
+from specdec_jax.batch import Request
+from specdec_jax.cli.generate import Options
 from specdec_jax.cli.prompts import from_arguments
-from specdec_jax.cli.requests import prepare
+from specdec_jax.cli.requests import prepare, reader, template_variables
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -28,3 +30,40 @@ def test_characters_that_the_vocabulary_cannot_spell(chat, other):
     assert [request.index for request in asked] == [0]
     (fault,) = faults
     assert "the target's vocabulary has no tokens for 'é!'; expected a text without these characters" in fault.why
+
+
+@pytest.mark.parametrize(("given", "text"), [("{}", "b c"), ('{"thinking": true}', "a b c")])
+def test_what_a_chat_template_asks_for(given, text, other):
+    template = "{% if thinking %}a {% endif %}{% for m in messages %}{{ m.content + ' ' }}{% endfor %}"
+    target = models.load(other("asking", template=template))
+    read = reader(
+        target,
+        config=GenerateConfig(capacity=64),
+        sampling=SamplingParams(),
+        max_new_tokens=8,
+        chat=True,
+        system="b",
+        variables=template_variables(given),
+    )
+    made = read(0, from_arguments(["c"])[0])
+    assert isinstance(made, Request)
+    assert target.tokenizer is not None
+    assert made.token_ids == target.tokenizer.encode(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"template_json": "{"},
+            r"template_json is not JSON .*; expected an object such as {\"enable_thinking\": false}",
+        ),
+        ({"template_json": "[1]"}, "template_json is a JSON list; expected an object"),
+        ({"template_json": '{"now": 1}'}, "template_json has 'now', which is given by the command"),
+        ({"system": "Be brief."}, "system is given, but chat is not; expected --chat beside it"),
+        ({"system": "\udcff", "chat": True}, "holds bytes that are no text"),
+    ],
+)
+def test_templates_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Options(prompts=("a",), **options)

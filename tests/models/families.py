@@ -93,6 +93,7 @@ CASES = {
     "phi3": of("phi3"),
     "phi3 with a part that turns and a window": of(
         "phi3",
+        head_dim=12,
         sliding_window=7,
         num_key_value_heads=4,
         rope_parameters=HALF_TURNS,

@@ -70,3 +70,41 @@ def test_malformed_template():
 def test_malformed_message(message):
     with pytest.raises(ValueError, match=r"message 0 is .*; expected a mapping with 'role' and 'content'"):
         ChatTemplate("{{ messages }}").render([message])
+
+
+BOMBS = [
+    "{{ 'a' * 1500000000 }}",
+    "{{ 1500000000 * [1] }}",
+    "{{ 10 ** 100000000 }}",
+    "{% set n = namespace(x=9) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor %}{{ n.x }}",
+    "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
+    "{{ 'a' | center(1500000000) }}",
+    "{{ 'a\nb' | indent(1500000000) }}",
+    "{{ [1] | tojson(indent=1500000000) }}",
+    "{{ [1] | batch(1500000000, 2) | list }}",
+    "{{ 'a'.ljust(1500000000) }}",
+    "{{ '%1500000000d' % 1 }}",
+    "{{ '%*d' % (1500000000, 1) }}",
+    "{{ '%1500000000d' | format(1) }}",
+    "{{ '{:1500000000}'.format(1) }}",
+    "{{ '{:{w}}'.format(1, w=1500000000) }}",
+    "{% for i in range(99) %}{{ 'a' * 9999999 }}{% endfor %}",
+]
+
+
+@pytest.mark.parametrize("source", BOMBS)
+def test_templates_that_would_fill_the_memory(source):
+    with pytest.raises(ValueError, match=r"refuses these messages .SecurityError: it grows to .*; expected at most"):
+        ChatTemplate(source).render(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ when + 1 }} {{ when * 2 }} {{ when % 7 }} {{ 7 ** 3 }}", "1700000001 3400000000 6 343"),
+        ("{{ when | tojson }} {{ '%5d' % when }} {{ '%s' | format(when) }}", "1700000000 1700000000 1700000000"),
+        ("{{ '{} {:3}'.format(when, 1) }} {{ 'a'.ljust(3) }}|", "1700000000   1 a  |"),
+    ],
+)
+def test_large_numbers_are_no_widths(source, text):
+    assert ChatTemplate(source).render(MESSAGES, when=1700000000) == text

@@ -1,16 +1,13 @@
-"""Files of every family: GGUF as llama.cpp's converter lays them out, and what this project writes itself."""
+"""Directories of every family: tensors under several names, and configurations that say what is not supported."""
 
 import dataclasses
 import json
 
-import gguf
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from families import CASES, GEMMA, HALF_TURNS, LINEAR, bits_equal, logits, make, of
-from gguf_files import write_family
+from families import CASES, LINEAR, logits, make
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
 
@@ -18,185 +15,9 @@ from specdec_jax import models
 from specdec_jax.models import LoadError
 from specdec_jax.models.registry import family_of_config
 
-GGUF_CASES = {
-    "llama": of("llama", rope_parameters=LINEAR),
-    "mistral": CASES["mistral"],
-    "qwen2": of("qwen2", tie_word_embeddings=True),
-    "qwen2 with layer types": CASES["qwen2 with layer types"],
-    "qwen3": of("qwen3", head_dim=12),
-    "qwen3 with bias and windows": CASES["qwen3 with bias and windows"],
-    "gemma3": of("gemma3", **(GEMMA | {"query_pre_attn_scalar": 12})),
-    "phi3": of("phi3", sliding_window=7, num_key_value_heads=4, rope_parameters=HALF_TURNS),
-    "gpt2": CASES["gpt2 with another inner width and an own head"],
-}
-
 
 def close(got, want):
     np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
-
-
-# ---- GGUF ----
-
-
-@pytest.mark.parametrize("name", GGUF_CASES)
-def test_gguf_and_what_is_saved_of_it(name, tmp_path, oracle_logits, random_tokens):
-    network = make(GGUF_CASES[name])
-    write_family(tmp_path / "model.gguf", network, "llama" if name == "mistral" else name.split()[0])
-    loaded = models.load(tmp_path / "model.gguf", dtype=jnp.float32)
-    want = oracle_logits(network, random_tokens)
-    assert np.ptp(want) > 0.5
-    close(logits(loaded, random_tokens), want)
-    models.save(tmp_path / "saved", loaded.config, loaded.params)
-    again = models.load(tmp_path / "saved", dtype=jnp.float32)
-    assert again.config == loaded.config
-    bits_equal(again.params, loaded.params)
-
-
-def windowed_file(path, architecture, metadata):
-    """A file whose window is 7 of 64 positions."""
-    network = make(of(architecture, sliding_window=7, head_dim=8) if architecture == "mistral" else of(architecture))
-    architecture = "llama" if architecture == "mistral" else architecture
-    write_family(path, network, architecture, {f"{architecture}.{key}": value for key, value in metadata.items()})
-
-
-WINDOW, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
-
-
-@pytest.mark.parametrize(
-    ("metadata", "window", "windowed"),
-    [
-        ({WINDOW: 7, PATTERN: [True, False, True]}, 7, (True, False, True)),
-        ({WINDOW: 7, PATTERN: 2}, 7, (True, False, True)),
-        ({WINDOW: 64}, None, ()),
-        ({WINDOW: 0}, None, ()),
-        ({}, None, ()),
-    ],
-)
-def test_windows_that_a_gguf_file_states(metadata, window, windowed, tmp_path):
-    windowed_file(tmp_path / "model.gguf", "qwen2", metadata)
-    config = models.load(tmp_path / "model.gguf").config
-    assert isinstance(config, models.Qwen2Config)
-    assert (config.sliding_window, config.windowed) == (window, windowed)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "metadata", "message"),
-    [
-        ("qwen2", {WINDOW: 7}, "a sliding window of 7 and no qwen2.attention.sliding_window_pattern; expected it to s"),
-        ("qwen2", {WINDOW: 7, PATTERN: [True]}, "windowed has 1 entries for 3 layers"),
-        ("qwen2", {WINDOW: 7, PATTERN: 0}, "makes no sense .ZeroDivisionError"),
-        ("mistral", {PATTERN: [True, False, True]}, "a sliding window in some layers only, which is not supported for"),
-    ],
-)
-def test_windows_that_make_no_sense(architecture, metadata, message, tmp_path):
-    windowed_file(tmp_path / "model.gguf", architecture, metadata)
-    with pytest.raises(LoadError, match=message):
-        models.load(tmp_path / "model.gguf")
-
-
-def test_longrope_is_refused_in_gguf(tmp_path):
-    write_family(tmp_path / "plain.gguf", make(GGUF_CASES["phi3"]), "phi3")
-    reader = gguf.GGUFReader(tmp_path / "plain.gguf")
-    writer = gguf.GGUFWriter(tmp_path / "long.gguf", "phi3")
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, np.array(tensor.data))
-    writer.add_tensor("rope_factors_long.weight", np.ones(2, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(
-        LoadError, match="factors of LongRoPE, which is not supported; expected a model of the original"
-    ):
-        models.load(tmp_path / "long.gguf")
-
-
-# ---- what is written ----
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_saved_models_load_in_transformers(name, tmp_path, oracle_logits, random_tokens):
-    """From stacked parameters, in several shards; the names and the values are those that transformers would write."""
-    network = make(CASES[name])
-    network.save_pretrained(tmp_path / "theirs")
-    loaded = models.load(tmp_path / "theirs", dtype=jnp.float32, layers="stacked")
-    models.save(tmp_path / "ours", loaded.config, loaded.params, shard_bytes=20_000)
-    assert len(list((tmp_path / "ours").glob("*.safetensors"))) > 2
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "ours", dtype=torch.float32, attn_implementation="eager")
-    assert type(theirs) is type(network)
-    np.testing.assert_array_equal(oracle_logits(theirs.eval(), random_tokens), oracle_logits(network, random_tokens))
-    again = models.load(tmp_path / "ours", dtype=jnp.float32, layers="stacked")
-    assert again.config == loaded.config
-    bits_equal(again.params, loaded.params)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_bfloat16_is_saved_as_it_is(tmp_path):
-    make(CASES["gpt2"]).save_pretrained(tmp_path / "theirs")
-    loaded = models.load(tmp_path / "theirs", dtype=jnp.bfloat16)
-    models.save(tmp_path / "ours", loaded.config, loaded.params)
-    assert json.loads((tmp_path / "ours" / "config.json").read_text())["dtype"] == "bfloat16"
-    assert {tensor.dtype for tensor in load_file(tmp_path / "ours" / "model.safetensors").values()} == {torch.bfloat16}
-    bits_equal(models.load(tmp_path / "ours", dtype=jnp.bfloat16).params, loaded.params)
-
-
-@pytest.mark.parametrize("original", [24, 8192])
-def test_llama3_rope_survives(original, tmp_path):
-    """A configuration holds its factors only; config.json gets back the settings that they come from."""
-    scaling = {
-        "rope_type": "llama3",
-        "rope_theta": 500000.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": original,
-    }
-    make(of("llama", rope_parameters=scaling, head_dim=16)).save_pretrained(tmp_path / "theirs")
-    loaded = models.load(tmp_path / "theirs")
-    models.save(tmp_path / "ours", loaded.config, loaded.params)
-    assert models.load(tmp_path / "ours").config == loaded.config
-
-
-def test_an_occupied_directory_is_left_alone(tmp_path):
-    (tmp_path / "kept").write_text("mine")
-    config = models.LlamaConfig(
-        vocab_size=7, width=8, mlp_width=8, num_layers=1, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
-    )
-    params = models.init_params(config, jax.random.key(0))
-    for write in (models.save, models.save_checkpoint):
-        with pytest.raises(FileExistsError, match="exists and is not an empty directory; expected a new one"):
-            write(tmp_path, config, params)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-def test_nothing_is_left_of_a_save_that_fails(tmp_path):
-    config = models.LlamaConfig(
-        vocab_size=7, width=8, mlp_width=8, num_layers=1, num_heads=2, num_kv_heads=1, head_size=4, max_positions=8
-    )
-    params = models.init_params(config, jax.random.key(0))
-    with pytest.raises(KeyError):
-        models.save(tmp_path / "model", config, {**params, "norm": {}})
-    with pytest.raises(ValueError, match="Unsupported type"):
-        models.save_checkpoint(tmp_path / "model", config, {**params, "norm": object()})
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sliding_window": 4, "mlp_bias": True}, "a sliding window and biases; expected at most one of them"),
-        ({"rope_factors": (3.0, 1.0)}, "neither all equal nor those of Llama 3"),
-    ],
-)
-def test_what_config_json_cannot_say(changes, message, tmp_path):
-    sizes = {"vocab_size": 7, "width": 8, "mlp_width": 8, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
-    config = models.LlamaConfig(**sizes, head_size=4, max_positions=8, **changes)
-    with pytest.raises(ValueError, match=message):
-        models.save(tmp_path / "model", config, models.init_params(config, jax.random.key(0)))
-    assert list(tmp_path.iterdir()) == []
-
-
-# ---- names of several kinds ----
 
 
 def test_the_text_of_a_model_that_also_sees(tmp_path, oracle_logits, random_tokens):
@@ -306,6 +127,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0]
         ("phi3", {"rope_parameters": LONG}, "rope type longrope, a kind of LongRoPE, which is not supported; expected"),
         ("phi3", {"rope_parameters": LONG | {"rope_type": "yarn"}}, "rope type yarn, a kind of LongRoPE, which is not"),
         ("phi3", {"rope_parameters": LINEAR}, "scales the frequencies of a phi3 model; expected the rope type default"),
+        ("qwen2", {"use_sliding_window": "yes"}, "use_sliding_window in config.json is 'yes'; expected true or false"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0 in config.json, which is not"),
         (
             "gemma3",

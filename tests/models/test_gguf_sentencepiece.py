@@ -86,14 +86,41 @@ def test_wished_tokens_are_text_and_control_tokens_are_not(read):
 
 
 def test_end_tokens(read):
-    """Texts that end a turn do so where the file has them as control tokens, and not where they are plain text."""
     assert read("llama").eos_ids == (EOS, END)
-    assert read("gemma").eos_ids == (EOS, END), "<end_of_turn> is a wished token of this file"
+    assert read("llama", **{"ggml.eot_token_id": 7, "ggml.eom_token_id": 8}).eos_ids == (EOS, 7, 8, END)
+
+
+@pytest.mark.parametrize("kind", [1, 3, 4], ids=["normal", "control", "user defined"])
+def test_the_end_of_a_turn_is_a_control_token_whatever_its_type(kind, read):
     kinds = list(FIXTURE["gemma"]["types"])
     turn = FIXTURE["gemma"]["pieces"].index("<end_of_turn>")
-    kinds[turn] = 3
-    assert read("gemma", **{"ggml.token_type": kinds}).eos_ids == (EOS, END, turn)
-    assert read("llama", **{"ggml.eot_token_id": 7, "ggml.eom_token_id": 8}).eos_ids == (EOS, 7, 8, END)
+    kinds[turn] = kind
+    tokenizer = read("gemma", **{"ggml.token_type": kinds})
+    assert tokenizer.eos_ids == (EOS, END, turn)
+    ids = tokenizer.encode("in<end_of_turn>", add_special_tokens=False)
+    assert ids == [*tokenizer.encode("in", add_special_tokens=False), turn]
+    assert tokenizer.decode(ids) == "in"
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_utterance>"])
+def test_tokens_that_end_a_turn_or_a_text(text, read):
+    """In files that name another as the end token."""
+    pieces = [text if piece == "<|end|>" else piece for piece in FIXTURE["llama"]["pieces"]]
+    assert read("llama", **{"ggml.tokens": pieces}).eos_ids == (EOS, END)
+
+
+@pytest.mark.parametrize("name", ["llama", "unigram"])
+def test_a_token_that_comes_twice(name, read):
+    """Both ids are the model's, and both stand for the same text; texts are cut into the last."""
+    pieces = list(FIXTURE[name]["pieces"])
+    first, last = pieces.index("▁the"), len(pieces) - 1
+    pieces[last] = "▁the"
+    tokenizer = read(name, **{"ggml.tokens": pieces})
+    assert tokenizer.holes() == []
+    assert tokenizer.encode("the the", add_special_tokens=False) == [last, last]
+    assert tokenizer.decode([first, last]) == tokenizer.decode([last, last]) == "the the"
+    assert tokenizer.bytes_of(first) == tokenizer.bytes_of(last) == b" the"
+    assert tokenizer.stream().push([first]) == "the"
 
 
 def test_phi3_swallows_space_after_special_tokens(read):

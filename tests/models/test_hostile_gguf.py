@@ -157,8 +157,9 @@ def test_rotary_factors_are_held_against_the_head_before_they_are_read(oracle, t
 def test_a_merge_that_makes_no_token(oracle, tmp_path):
     """The library behind it panics, which is no Exception."""
     path = tmp_path / "model.gguf"
-    tokens = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.merges": ["a b"]}
-    write_gguf(path, oracle(), metadata={**tokens, "tokenizer.ggml.token_type": [1, 1]})
+    kind = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.token_type": [1, 1]}
+    tokens = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.merges": ["a b"]}
+    write_gguf(path, oracle(), metadata=kind | tokens)
     with pytest.raises(LoadError, match=r"the vocabulary and merges of .* do not fit"):
         models.load(path)
 

@@ -48,9 +48,9 @@ def test_fetched(hub, saved):
     assert asked == [(NAME, {"allow_patterns": list(FILES)})], "its own cache, settings and access token apply"
 
 
-def test_nothing_is_fetched_that_is_never_read():
+def test_no_code_and_no_other_weights_are_fetched():
     patterns = {Path(name).suffix for name in FILES}
-    assert patterns == {".json", ".jinja", ".safetensors"}
+    assert patterns == {".json", ".jinja", ".safetensors", ".model", ".txt"}
 
 
 def test_a_snapshot_of_links(hub, saved, tmp_path):

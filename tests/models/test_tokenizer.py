@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gguf_files import write_gguf, write_metadata
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers.convert_slow_tokenizer import Qwen2Converter, TikTokenConverter
 
 from specdec_jax.models import load, save_checkpoint
@@ -142,6 +141,7 @@ def test_end_tokens_and_begin_token(from_gguf):
 def test_unused_ids_are_padding(tmp_path, from_gguf, full_pass, random_tokens):
     metadata = {
         "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": ["a", "b", "ab", *"cdef", "[PAD7]", "g", "[PAD9]", "[PAD10]"],
         "tokenizer.ggml.token_type": [1, 1, 1, 5, 1, 1, 1, 5, 1, 5, 5],
         "tokenizer.ggml.merges": ["a b"],
@@ -169,90 +169,6 @@ def test_ids_without_a_token(tmp_path, oracle, full_pass, random_tokens):
     again = load(tmp_path / "ours")
     for model in (loaded.model, loaded.variant(depth=1), again.model):
         assert_impossible(full_pass(model, loaded.params, random_tokens), [0, 5, 6, 61, *range(80, 97)])
-
-
-@pytest.fixture
-def folder(oracle, tmp_path):
-    """A directory with a tokenizer as transformers saves it, which puts a begin token in front."""
-    backend = trained("qwen2")
-    backend.post_processor = processors.TemplateProcessing(
-        single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
-    )
-    oracle(vocab_size=700, eos_token_id=2, bos_token_id=1).save_pretrained(tmp_path)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        chat_template="{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}",
-    )
-    tokenizer.save_pretrained(tmp_path)
-    return tmp_path
-
-
-def test_directory(folder):
-    (folder / "generation_config.json").write_text('{"eos_token_id": [0, 2]}')
-    got, want = load(folder).tokenizer, AutoTokenizer.from_pretrained(folder)
-    assert got is not None
-    assert [got.encode(text) for text in TEXTS] == want(TEXTS).input_ids
-    assert got.encode("fox", add_special_tokens=False) == want("fox", add_special_tokens=False).input_ids
-    assert got.eos_ids == (0, 2)
-    assert (got.bos_id, got.adds_bos) == (1, True)
-    messages = [{"role": "user", "content": "fox"}]
-    assert got.apply_chat_template(messages) == want.apply_chat_template(messages, tokenize=False)
-    assert got.encode_chat(messages) == want.apply_chat_template(messages).input_ids
-    assert load(folder).model.vocab_size == 700
-
-
-def test_end_tokens_without_a_generation_config(folder):
-    (folder / "generation_config.json").unlink()
-    tokenizer = load(folder).tokenizer
-    assert tokenizer is not None
-    assert tokenizer.eos_ids == (2,)
-
-
-def test_template_in_the_tokenizer_config(folder):
-    """Where it was before it had a file of its own, alone or as one of several."""
-    (folder / "chat_template.jinja").unlink()
-    path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_text())
-    several = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "named"}]
-    for template, text in (("alone", "alone"), (several, "named")):
-        path.write_text(json.dumps(settings | {"chat_template": template}))
-        tokenizer = load(folder).tokenizer
-        assert tokenizer is not None
-        assert tokenizer.apply_chat_template([]) == text
-
-
-CHAT = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "fox"},
-    {"role": "assistant", "content": "quick"},
-    {"role": "user", "content": " why? "},
-]
-CHATML = """{%- if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nDefault<|im_end|>\n' }}{% endif %}
-{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim + '<|im_end|>' + '\n' }}{% endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
-
-
-@pytest.mark.parametrize("messages", [CHAT, CHAT[1:]], ids=["system prompt", "none"])
-@pytest.mark.parametrize("add_generation_prompt", [True, False])
-def test_a_conversation_is_the_same_from_both_kinds_of_file(messages, add_generation_prompt, folder, from_gguf):
-    (folder / "chat_template.jinja").write_text(CHATML)
-    theirs = AutoTokenizer.from_pretrained(folder)
-    metadata = vocabulary(trained("qwen2"), "qwen2", chat_template=CHATML)
-    want = theirs.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)["input_ids"]
-    assert want.count(2) == len(messages) + (messages[0]["role"] != "system"), "the turns end with an end token"
-    for ours in (load(folder).tokenizer, tokenizer_from_gguf(from_gguf(metadata))):
-        assert ours is not None
-        assert ours.encode_chat(messages, add_generation_prompt=add_generation_prompt) == want
-        text = ours.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
-        assert text.endswith("<|im_start|>assistant\n") == add_generation_prompt
-        assert text.startswith("<|im_start|>system\n" + ("Be brief." if messages is CHAT else "Default"))
-
-
-def test_no_tokenizer(folder):
-    (folder / "tokenizer.json").unlink()
-    assert load(folder).tokenizer is None
 
 
 def test_no_template(from_gguf):
