@@ -5,10 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.layout import Layout, with_layout_constraint
 
 from specdec_jax._typing import Array, Bool, Float, Int
-from specdec_jax.cache import KVCache, append
+from specdec_jax.cache import KVCache, append, row_major
 
 _BLOCK = 128
 """Slots that one step of the loop over the cache reads. SmolLM2-135M on two cores, 512 slots of which 100 are used:
@@ -80,18 +79,6 @@ def write(
     return KVCache(k=append(cache.k, layer, k, start), v=append(cache.v, layer, v, start))
 
 
-def _as_it_lies(slots: Float[Array, "1 B G S H"]) -> Float[Array, "1 B G S H"]:
-    """A TPU multiplies heads narrower than 128 best the other way round, and would turn the whole cache in every layer.
-
-    Elsewhere the compiler would gather the heads of all devices for this.
-    """
-
-    def row_major(slots):
-        return with_layout_constraint(slots, Layout((0, 1, 2, 3, 4)))
-
-    return lax.platform_dependent(slots, tpu=row_major, default=lambda slots: slots)
-
-
 def attend(
     q: Float[Array, "B T G R H"], cache: KVCache, layer: Int[Array, ""] | int, seen: Visible, *, scale: float
 ) -> Float[Array, "B T G R H"]:
@@ -113,7 +100,8 @@ def attend(
         keys, values = (
             lax.dynamic_slice(part, (layer, 0, 0, first, 0), (1, B, G, size, H)) for part in (cache.k, cache.v)
         )
-        keys, values = (_as_it_lies(part)[0] for part in (keys, values))
+        # A TPU multiplies narrow heads best the other way round, and would turn the whole cache in every layer.
+        keys, values = (row_major(part)[0] for part in (keys, values))
         mask = lax.dynamic_slice_in_dim(seen.mask, first, size, axis=2)
         mask &= (first + jnp.arange(size, dtype=jnp.int32) >= index * size)[None, None]
         scores = jnp.einsum("bgrh,bgsh->bgrs", rows, keys, preferred_element_type=jnp.float32) * scale

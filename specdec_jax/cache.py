@@ -6,6 +6,7 @@ The layout is [L, B, G, S, H]: the slots of one head lie side by side, which is 
 import flax.struct
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from ._typing import Array, Float, Int
 
@@ -35,6 +36,9 @@ def append(
     One slice update a row, in a loop over rows: XLA then updates the buffer where it lies, whereas a scatter over
     rows brings copies as large as the cache. ``start[b] + T`` must not exceed S: a slice update that runs over the
     end would be shifted back onto live slots, which is why `generate` allocates slack for a whole block.
+
+    A TPU would write a single token with heads and slots the other way round, and copy the cache there and back between
+    passes of one token and of several.
     """
     blocks = jnp.swapaxes(new, 1, 2).astype(cache.dtype)  # [B, G, T, H]
     layer = jnp.asarray(layer, jnp.int32)
@@ -42,6 +46,18 @@ def append(
 
     def write_row(row, cache):
         block = lax.dynamic_index_in_dim(blocks, row, axis=0, keepdims=True)[None]
-        return lax.dynamic_update_slice(cache, block, (layer, row, zero, start[row], zero))
+        return row_major(lax.dynamic_update_slice(cache, block, (layer, row, zero, start[row], zero)))
 
     return lax.fori_loop(0, blocks.shape[0], write_row, cache)
+
+
+def row_major(array: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The array, held on a TPU with its last axis innermost, whatever a single product or update would have it.
+
+    Elsewhere the compiler would gather the heads of all devices for this.
+    """
+
+    def held(array):
+        return with_layout_constraint(array, Layout(tuple(range(array.ndim))))
+
+    return lax.platform_dependent(array, tpu=held, default=lambda array: array)

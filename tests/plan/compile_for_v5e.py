@@ -1,7 +1,7 @@
 """Decoding compiled for a TPU slice that is not here, for test_tpu to run in a process of its own.
 
 Prints one line of JSON. The models are those of a pod, but for fewer layers, a smaller vocabulary and fewer slots: the
-drafter's heads are narrower than a TPU's registers, and there are as many kv heads as devices of a group.
+drafter's heads are narrower than a TPU's registers, and a device has one kv head of it and two of the target.
 """
 
 import dataclasses
@@ -13,8 +13,10 @@ from specdec_jax.plan.hlo import collectives, copies, loops_of_rounds
 from specdec_jax.plan.report import cache_arrays, shard_shape, traffic
 from specdec_jax.sharding import make_mesh
 
-TARGET = LlamaConfig(6144, 1024, 2048, 2, 16, 8, 128, 4096)
-DRAFT = dataclasses.replace(TARGET, width=512, mlp_width=1024, num_layers=1, head_size=64, tied_head=True)
+TARGET = LlamaConfig(6144, 1024, 2048, 2, 32, 16, 128, 4096)
+DRAFT = dataclasses.replace(
+    TARGET, width=512, mlp_width=1024, num_layers=1, num_heads=16, num_kv_heads=8, head_size=64, tied_head=True
+)
 
 
 def main() -> None:

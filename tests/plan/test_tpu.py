@@ -45,8 +45,8 @@ def test_states_are_exchanged_as_often_as_tensor_parallelism_needs(found):
 
 @pytest.mark.heavy
 def test_caches_are_cut_by_rows_and_heads_and_never_copied(found):
-    assert found["caches"] == [[2, ROWS, 1, 520, 128]] * 2 + [[1, ROWS, 1, 520, 64]] * 2
+    assert found["caches"] == [[2, ROWS, 2, 520, 128]] * 2 + [[1, ROWS, 1, 520, 64]] * 2
     assert found["copies"] == 0
-    whole = 2 * 2 * ROWS * 520 * 128 * 2
+    whole = 2 * 2 * ROWS * 2 * 520 * 128 * 2
     turned = 2 * ROWS * 520 * 128 * 2  # of the drafter, before the first round and after the last: its heads are narrow
     assert found["temporary"] < whole / 2 + turned + 2**20
