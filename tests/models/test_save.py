@@ -1,6 +1,7 @@
 """What `models.save` writes loads in transformers and here, whole or not at all."""
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def test_transformers_4_is_told_the_same(name):
     """It knows no rope_parameters, and would take its own defaults."""
     case = CASES[name]
     settings = {key: value for key, value in case.settings.items() if key != "attn_implementation"}
-    raw = case.config(**settings).to_dict() | {"architectures": None}
+    raw: dict[str, Any] = case.config(**settings).to_dict() | {"architectures": None}
     family = HF_MODEL_TYPES[raw["model_type"]]
     config = family.config_from_hf(raw)
     written = family.config_to_hf(config)

@@ -1,6 +1,7 @@
 """The tokenizer of a directory, its special tokens and its chat template, as transformers reads them."""
 
 import json
+from typing import Any
 
 import pytest
 from test_tokenizer import TEXTS, trained, vocabulary
@@ -49,7 +50,12 @@ def test_what_a_template_asks_for(folder):
     got, want = load(folder).tokenizer, AutoTokenizer.from_pretrained(folder)
     assert got is not None
     messages = [{"role": "user", "content": "fox"}]
-    for variables in ({}, {"enable_thinking": False}, {"bos_token": "fox", "enable_thinking": False}):
+    several: tuple[dict[str, Any], ...] = (
+        {},
+        {"enable_thinking": False},
+        {"bos_token": "fox", "enable_thinking": False},
+    )
+    for variables in several:
         text = want.apply_chat_template(messages, tokenize=False, **variables)
         assert got.apply_chat_template(messages, **variables) == text
         assert got.encode_chat(messages, **variables) == want.apply_chat_template(messages, **variables).input_ids
