@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .._typing import PyTree
@@ -38,7 +38,7 @@ class Side(NamedTuple):
 class Plan(NamedTuple):
     """What is to be compiled."""
 
-    mesh: AnyMesh
+    mesh: Mesh
     target: Side
     draft: Side | None
     rows: int
@@ -78,7 +78,7 @@ def programs(plan: Plan) -> Programs:
     groups = plan.mesh.shape[DATA]
     own = plan.rows // groups
 
-    def on_all(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    def on_all(shape: tuple[int, ...], dtype: Any) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(plan.mesh, P()))
 
     def by_groups(tree: PyTree) -> PyTree:

@@ -55,10 +55,9 @@ def test_bad_options_are_refused(options, message, capsys):
 def test_more_chips_than_kv_heads_are_warned_of():
     config = config_from_json(SHIPPED["llama-3.1-70b"])
     assert held_whole("70b", config, 8) is None
-    assert "70b has 8 kv heads, which do not divide over 16 chips: each of them holds all" in held_whole(
-        "70b", config, 16
-    )
-    assert "With --tensor 1, 2, 4, 8 they" in held_whole("70b", config, 3)
+    sixteen, three = held_whole("70b", config, 16) or "", held_whole("70b", config, 3) or ""
+    assert "70b has 8 kv heads, which do not divide over 16 chips: each of them holds all" in sixteen
+    assert three.endswith("With --tensor 1, 2, 4, 8 they are divided")
 
 
 def test_the_report_is_for_people_and_names_what_does_not_fit():
