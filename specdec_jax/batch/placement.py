@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .._typing import Array, PyTree
 from ..cache import KVCache
-from ..sharding import DATA, by_rows, leaf_sharding
+from ..sharding import DATA, AnyMesh, by_rows, leaf_sharding
 from ..state import GenerateState
 
 Axes = tuple[int | None, ...]
@@ -23,7 +23,7 @@ class Placement(NamedTuple):
     """Static: programs are compiled for it. Leaves are those of a `GenerateState`, in their order."""
 
     axes: Axes
-    mesh: Mesh | None = None
+    mesh: AnyMesh | None = None
     """None is one device, and a single group of rows."""
     shardings: tuple[NamedSharding, ...] = ()
     """Of the leaves, on a mesh."""
@@ -55,7 +55,7 @@ class Placement(NamedTuple):
         return lax.with_sharding_constraint(tree, NamedSharding(self.mesh, spec))
 
 
-def groups_of(mesh: Mesh | None) -> int:
+def groups_of(mesh: AnyMesh | None) -> int:
     """Device groups with rows of their own."""
     return 1 if mesh is None else mesh.shape.get(DATA, 1)
 
@@ -70,7 +70,7 @@ class LaidOut(NamedTuple):
     placement: Placement
 
 
-def laid_out(start: Callable[..., GenerateState], params: PyTree, *, batch: int, mesh: Mesh | None) -> LaidOut:
+def laid_out(start: Callable[..., GenerateState], params: PyTree, *, batch: int, mesh: AnyMesh | None) -> LaidOut:
     """The shapes of a state of ``batch`` rows, and where on the mesh they lie.
 
     Caches may be any pytree, so the axes are found by asking ``start(params, rows)`` for the shapes at two batch sizes.

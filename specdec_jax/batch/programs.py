@@ -9,7 +9,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from .. import loop
@@ -18,7 +17,7 @@ from ..control import Controller
 from ..drafters import Drafter
 from ..generate import init
 from ..lm import LanguageModel
-from ..sharding import DATA
+from ..sharding import DATA, AnyMesh
 from ..state import FinishReason, GenerateConfig, GenerateState, Generation
 from ..verify import RULES
 from .placement import LaidOut, Placement, laid_out
@@ -58,7 +57,7 @@ def shapes(
     *,
     batch: int,
     config: GenerateConfig,
-    mesh: Mesh | None = None,
+    mesh: AnyMesh | None = None,
 ) -> LaidOut:
     """The shapes of a state of ``batch`` rows, and where they lie; `placement.zeros` makes it."""
 

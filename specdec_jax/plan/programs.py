@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .._typing import PyTree
@@ -38,7 +38,7 @@ class Side(NamedTuple):
 class Plan(NamedTuple):
     """What is to be compiled."""
 
-    mesh: Mesh
+    mesh: AnyMesh
     target: Side
     draft: Side | None
     rows: int
