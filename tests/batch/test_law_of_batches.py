@@ -1,6 +1,7 @@
 """Whole generations through few slots follow the law of the target alone: chi-square on sequences of known law."""
 
 import numpy as np
+import pytest
 
 from specdec_jax import GenerateConfig, SamplingParams, draft_model
 from specdec_jax.batch import Answer, BatchGenerator, Request
@@ -18,6 +19,7 @@ TARGET, PARAMS, DRAFT_PARAMS = markov_model(V), random_logits(7, V, V), random_l
 GROUPS = [([1], {}, 3), ([3, 0], {"temperature": 0.7, "top_k": 3}, 2)]
 
 
+@pytest.mark.heavy
 def test_sequences_come_as_often_as_the_target_draws_them():
     asked = (
         Request(index, prompt, SamplingParams(**values), limit)

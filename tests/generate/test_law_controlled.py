@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import pytest
 from laws import DRAFT, DRAFT_PARAMS, RECIPES, K, V, check
-from marks import at_once
 
 from specdec_jax import CONTROLLERS, Controller, draft_model
 from specdec_jax.drafters import entropy_above
@@ -27,7 +26,8 @@ def test_guesses_that_follow_what_was_kept():
     check("block", DRAFT, DRAFT_PARAMS, erratic())
 
 
-@pytest.mark.parametrize("name", at_once([name for name in CONTROLLERS if name != "constant"], ["adaptive"]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "constant"])
 def test_guesses_that_a_controller_allows(name):
     check("block", *RECIPES["ngram"], controller=CONTROLLERS[name]())
 

@@ -64,6 +64,7 @@ def test_the_rounds_of_a_batch_hold_what_generate_gives(rule, name):
         np.testing.assert_array_equal(found, made)
 
 
+@pytest.mark.heavy
 def test_the_draft_length_is_chosen_as_generate_chooses_it():
     costs = Costs(0.3, [1.0, 1.8]).checked(WIDTHS)  # at which it first does without guesses, then tries one
     choice = {"controller": adaptive(), "costs": costs}

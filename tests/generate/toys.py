@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from marks import at_once
 from programs import quick
 
 from specdec_jax import (
@@ -54,10 +55,10 @@ GUESSERS = {
 }
 NONE = Guesser(None, None, None)
 PAIRS = [(rule, name) for rule in RULES for name in DRAFTERS]
-each_pair = pytest.mark.parametrize(
-    ("rule", "name"), [pytest.param(*pair, marks=[pytest.mark.heavy] * (pair[0] == "token")) for pair in PAIRS]
-)
-"""The token rule in the heavy tests: its rounds are the block rule's but for verdicts, which tests/verify is about."""
+_EACH_ONCE = [*(pair for pair in PAIRS if pair[0] == "block"), ("greedy", "draft_model"), ("coupled", "draft_model")]
+each_pair = pytest.mark.parametrize(("rule", "name"), at_once(PAIRS, _EACH_ONCE))
+"""At once the default rule with every drafter, and a draft model with rules of the other kind; the rest with the heavy
+tests: the rounds of the rules are the same but for verdicts, which tests/verify is about."""
 
 
 def guesser(name: str) -> Guesser:

@@ -98,6 +98,7 @@ def drifting(by: float, stop) -> Drafter:
     return Drafter(lambda *how: (model.init(*how), jnp.float32(1)), propose, commit, vocab_size=V)
 
 
+@pytest.mark.heavy
 def test_a_stop_that_q_only_just_passes_may_decide_otherwise():
     flat = np.zeros((97, V), np.float32)
     flat[:, 3] = 1
