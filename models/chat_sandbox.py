@@ -1,7 +1,7 @@
 """jinja2's immutable sandbox for templates from anyone, with bounds on the memory that they take.
 
-A product, a sum, a width and the whole text are bounded. What a loop puts together by ``~``, ``join`` or ``replace``,
-and the time it takes, are not.
+Products, sums, the usual widths and the whole text are bounded, which catches what is merely wrong. A template that
+means harm finds other ways to take memory and time: loops, ``join``, ``replace``, formats within formats, bytes.
 """
 
 import functools

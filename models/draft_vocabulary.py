@@ -49,7 +49,11 @@ def load_draft(path_or_name: str | os.PathLike[str], target: Loaded, *, mesh: Me
 
 
 def narrowed(draft: Loaded, ids: Int[np.ndarray, "Vd"]) -> Loaded:
-    """The same model with the head's rows for these ids alone; all other logits are -inf."""
+    """The same model with the head's rows for these ids alone; all other logits are -inf, and those of ids without a
+    token."""
+    if draft.tokenizer is not None:
+        vocab = draft.tokenizer.vocab()
+        ids = ids[[i < len(vocab) and vocab[i] is not None for i in ids.tolist()]]
     params = draft.params
     rows: Float[Array, "V D"] = (params["head"] if "head" in params else params["embedding"])["weight"]
     config = dataclasses.replace(draft.config, tied_head=False)  # pyright: ignore[reportArgumentType]

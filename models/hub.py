@@ -15,6 +15,7 @@ BESIDE_WEIGHTS = (
     "merges.txt",
     "generation_config.json",
     "chat_template.jinja",
+    "draft_vocabulary.json",
 )
 """What a directory's tokenizer and generation are made of, for other programs too: some read a tokenizer from
 tokenizer.model or vocab.json, which are only handed on here."""

@@ -55,6 +55,8 @@ class Lengths(NamedTuple):
     """The others, which were measured."""
     alpha_at: list[float]
     """By place of the guess: how often it was kept where those before it were. One not made counts as refused."""
+    made_at: list[float]
+    """By place: the share of rounds in which there was a guess."""
     forecasts: list[Forecast]
     """By draft length, from 0."""
     measured: dict[str, Measured]
@@ -124,6 +126,7 @@ def by_length(
         counted=len(counted),
         compared=len(compared),
         alpha_at=_alphas(stats),
+        made_at=_share(stats.drafted_at, stats).tolist(),
         forecasts=forecasts(stats, costs, config.widths),
         measured={
             name: Measured(

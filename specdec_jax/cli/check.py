@@ -202,7 +202,7 @@ def _equalities(pair: Pair, prompts: list[list[int]], options: Options, errors: 
 
 
 def _equal(found: Equality) -> str:
-    same = found.rows - len(found.differences) - len(found.endings)
+    same = found.rows - len({one.row for one in (*found.differences, *found.endings)})
     text = f"{same} of {found.rows} rows equal plain decoding, {found.tokens} tokens compared"
     for one in found.differences:
         kind = "a tie, turned over by rounding" if one.is_tie else "NOT a tie"

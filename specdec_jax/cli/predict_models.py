@@ -65,7 +65,8 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
         )
     except ValueError as error:
         raise UserError(str(error)) from error
-    breaks = _breaks(found, config)
+    # One alpha decides only where every guess is made: one that is not made costs nothing and is kept never.
+    breaks = _breaks(found, config) if min(lengths.made_at) > _ALWAYS else None
     how = "greedy" if options.temperature == 0 else f"temperature {options.temperature:g}"
     _report(lengths, breaks, f"{target.name} with {made.name}, {how}: predicted / measured", console)
     record = {
@@ -79,15 +80,22 @@ def predict_models(options: Options, console: Console) -> tuple[dict[str, Any], 
         "costs_were_kept": known is not None,
         "break_even_alpha": breaks,
         "alpha_at": lengths.alpha_at,
+        "made_at": lengths.made_at,
         "predicted": [one._asdict() for one in lengths.forecasts],
         "measured": {name: one._asdict() for name, one in lengths.measured.items()},
     }
     return record, _picture(lengths)
 
 
-def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, console: Console) -> None:
+def _report(lengths: Lengths, breaks: dict[int, float | None] | None, title: str, console: Console) -> None:
     table = Table("K", title=title, title_justify="left")
-    for name in ("alpha\nat K", "pays\nabove", "tokens\nof a round", "speedup", "tokens\na second"):
+    for name in (
+        "alpha\nat K",
+        "made" if breaks is None else "pays\nabove",
+        "tokens\nof a round",
+        "speedup",
+        "tokens\na second",
+    ):
         table.add_column(name, justify="right")
 
     def sides(forecast: Forecast, one: Measured) -> list[str]:
@@ -98,7 +106,10 @@ def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, conso
         ]
 
     for K, forecast in enumerate(lengths.forecasts):
-        alphas = [f"{lengths.alpha_at[K - 1]:.2f}", _share(breaks[K])] if K else ["", ""]
+        alphas = ["", ""]
+        if K:
+            decides = f"{lengths.made_at[K - 1]:.2f}" if breaks is None else _share(breaks[K])
+            alphas = [f"{lengths.alpha_at[K - 1]:.2f}", decides]
         table.add_row(str(K), *alphas, *sides(forecast, lengths.measured[str(K) if K else PLAIN]))
     best = _best(lengths)
     table.add_row(ADAPTIVE, "", "", *sides(best, lengths.measured[ADAPTIVE]))
@@ -107,7 +118,12 @@ def _report(lengths: Lengths, breaks: dict[int, float | None], title: str, conso
         f"Predicted from how often guesses were kept after {lengths.counted} of the prompts, every other one; measured "
         f"on the {lengths.compared} between. For {ADAPTIVE}: as the best K, {best.draft_length}. Speedups leave "
         "reading prompts out."
+        + (" A guess that is not made counts as refused, and costs nothing." if breaks is None else "")
     )
+
+
+_ALWAYS = 0.99
+"""Share of rounds."""
 
 
 def _share(alpha: float | None) -> str:

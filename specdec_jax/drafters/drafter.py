@@ -35,8 +35,9 @@ class Drafter(NamedTuple):
         The state for a batch of prompts. A cache needs ``slots`` slots; prompts are read ``chunk`` tokens at a time.
     ``propose(params, state, context, K, limit [B], draw) -> (Proposal, state)``
         Up to ``limit[b] <= K`` guesses for row b; K is static, limit is traced, and a row of limit 0 gets none. Each
-        guess that is not deterministic comes from ``draw``, and its q is returned unchanged. A row may get fewer
-        guesses, but whether guess i is made must not depend on the value drawn for it.
+        guess that is not deterministic comes from ``draw``, called once for it, and its q is returned unchanged. A row
+        may get fewer guesses, but neither q of guess i nor whether it is made may depend on what is drawn for it or for
+        a later one.
     ``commit(params, state, context, hidden) -> state``
         After the round: ``context`` holds the tokens as committed, which may be fewer than were guessed, or others.
         ``hidden`` holds the target's states [B, T, ...] from the verify pass, T the width that it took, at most K + 1,

@@ -41,6 +41,7 @@ def check_drafter(
 
     Raises:
         BrokenContractError: with the contract that is broken, and what was seen.
+        ValueError: no guess was made.
     """
     if drafter.vocab_size not in (None, target.vocab_size):
         broken(
@@ -62,6 +63,11 @@ def check_drafter(
         same_form("commit returns its state in the form it was given", state.drafter_state, after.drafter_state)
         state = after
         _check_against_fresh(trial, state, tolerance)
+    if not np.asarray(state.stats.drafted).any():
+        raise ValueError(
+            f"the drafter made no guess in {_ROUNDS} rounds, so there was nothing to check; expected one that guesses "
+            "after any tokens, so build it without a stop, or with one that lets guesses pass"
+        )
     _check_sampling(trial, state)
     _check_rows(trial, tolerance)
     _check_output(trial, tolerance)
@@ -94,13 +100,21 @@ def _check_proposal(trial: Trial, state: GenerateState) -> None:
 
 
 def _check_blindness(trial: Trial, state: GenerateState) -> None:
-    """Whether guess i is made may depend on q, and on guesses before it, never on the value drawn for it."""
+    """Whether guess i is made, and its q, may depend on guesses before it, never on what is drawn for it or later."""
     base = drawn(trial.propose(state))
     for place in range(trial.K):
         weights = trial.weights.copy()
         weights[place] = 1 / weights[place]
         other = drawn(trial.propose(state, weights=weights))
-        before = (other.tokens[:, :place] == base.tokens[:, :place]).all(axis=1)
+        same = [(other.tokens[:, :i] == base.tokens[:, :i]).all(axis=1) for i in range(place + 1)]
+        for i in range(place + 1 if base.q is not None and other.q is not None else 0):
+            both = same[i] & (np.minimum(base.length, other.length) > i)
+            if (other.q[both, i].view(np.uint32) != base.q[both, i].view(np.uint32)).any():
+                broken(
+                    "q of a guess does not depend on what is drawn for it or later",
+                    f"another draw of guess {place} changed q of guess {i}",
+                )
+        before = same[place]
         if ((other.length > place) != (base.length > place))[before].any():
             broken(
                 "whether a guess is made does not depend on the value drawn for it",

@@ -90,14 +90,16 @@ class Trial:
         # Refs, for draw may be called within loops; no distribution holds NaN, and no token is -1.
         given = jax.new_ref(jnp.full((batch, self.K, self.V), jnp.nan, jnp.float32))
         drawn = jax.new_ref(jnp.full((batch, self.K), -1, jnp.int32))
+        calls = jax.new_ref(jnp.zeros(self.K, jnp.int32))
 
         def draw(index, q):
+            calls[index] += 1
             token = first_argmax(q * jax.lax.dynamic_slice_in_dim(weights, index, 1))
             given[:, index], drawn[:, index] = q.astype(jnp.float32), token
             return token
 
         proposal, memory = self.drafter.propose(params, memory, context, self.K, limit, draw)
-        return proposal, memory, Drawn(jax.freeze(given), jax.freeze(drawn))
+        return proposal, memory, Drawn(jax.freeze(given), jax.freeze(drawn), jax.freeze(calls))
 
 
 class Drawn(NamedTuple):
@@ -107,6 +109,8 @@ class Drawn(NamedTuple):
     """[B, K, V] as it was given; NaN where it was not called."""
     tokens: Array
     """[B, K] as it gave them back; -1 where it was not called."""
+    calls: Array
+    """[K]: how often it was called."""
 
 
 class Guesses(NamedTuple):
@@ -132,7 +136,12 @@ def drawn(made: tuple[Proposal, PyTree, Drawn]) -> Guesses:
     got = host(made[0])
     if got.q is None:
         return got
-    given, tokens = (np.asarray(part) for part in made[2])
+    given, tokens, calls = (np.asarray(part) for part in made[2])
+    if (calls > 1).any():
+        broken(
+            "draw is called once for a guess, which may then depend on no value drawn for it before",
+            f"it was called {calls[calls > 1][0]} times for guess {np.flatnonzero(calls > 1)[0]}",
+        )
     proposed = np.arange(got.tokens.shape[1])[None] < got.length[:, None]
     another = (got.q.view(np.uint32) != given.view(np.uint32)).any(-1) & proposed
     if another.any():

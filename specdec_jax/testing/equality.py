@@ -53,7 +53,7 @@ class Difference(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Answers of a row that are the same as far as both go, and end at another place or for another reason."""
+    """Answers of a row that end at another place or for another reason."""
 
     row: int
     got: Answer
@@ -74,7 +74,7 @@ class Equality(NamedTuple):
     """Compared, up to each row's first difference."""
     differences: list[Difference]
     endings: list[Ending]
-    """Of rows without a difference: past one, where a row ends follows from other tokens."""
+    """Also past a tie: there are no end tokens here, so where a row ends does not follow from its tokens."""
 
     @property
     def holds(self) -> bool:
@@ -131,7 +131,7 @@ def equality(
     Args:
         pair: whose target says so.
         prompts, lengths: what the rows continue.
-        got, wanted: the answer of each row.
+        got, wanted: the answer of each row, without end tokens.
         keys: of the rows under the coupled rule, which adds their noise; None under the greedy one.
         temperature: of the rows.
         width: tokens of a whole block, K + 1.
@@ -141,8 +141,9 @@ def equality(
         mine, theirs = (answer.tokens for answer in answered)
         place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
         compared += min(len(mine), len(theirs)) if place is None else place + 1
+        if (len(mine), answered[0].finish_reason) != (len(theirs), answered[1].finish_reason):
+            endings.append(Ending(row, *answered))
         if place is None:
-            endings += [] if answered[0] == answered[1] else [Ending(row, *answered)]
             continue
         before = [*prompts[row, : lengths[row]].tolist(), *theirs[:place]]
         noise = None

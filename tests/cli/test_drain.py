@@ -37,8 +37,9 @@ def test_signals_are_left_as_they_were():
 
 
 BUSY = """
-import hashlib, sys, time
+import hashlib, signal, sys
 from specdec_jax.cli.drain import draining
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as every command has it
 with draining(float(sys.argv[1]), grace=float(sys.argv[2])) as drain:
     print("busy", flush=True)
     while not drain.over:

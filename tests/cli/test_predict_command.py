@@ -121,6 +121,8 @@ def test_two_models_beside_the_measurement(pair, write_lines, tmp_path, capsys):
     )
     assert found["measured"]["no drafter"]["block_efficiency"] == 1
     assert {one["tokens"] for one in found["measured"].values()} == {found["measured"]["no drafter"]["tokens"]}
+    assert found["made_at"] == [1, 1]
+    assert set(found["break_even_alpha"]) == {"1", "2"}
     alphas, forecast = found["alpha_at"], found["predicted"]
     assert forecast[0] == {"draft_length": 0, "tokens": 1, "cost": 1, "speedup": 1}
     assert [one["tokens"] for one in forecast[1:]] == pytest.approx(1 + np.cumsum(np.cumprod(alphas)))
@@ -189,3 +191,13 @@ def test_options_that_cannot_be(line, message, capsys):
         main(["predict", *line.split()])
     assert stop.value.code == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.heavy
+def test_where_guesses_are_not_made_no_alpha_decides(pair, write_lines, capsys):
+    path = write_lines({"prompt": "a b c d e"}, {"prompt": "d e"})
+    ngrams = [*pair[:3], "ngram", *pair[4:]]
+    assert main(["predict", *ngrams, "--prompt-file", str(path)]) == 0
+    found = told(capsys)
+    assert found["made_at"][0] < 1
+    assert found["break_even_alpha"] is None

@@ -217,3 +217,12 @@ def test_without_a_tokenizer_the_widths_decide(ours, theirs):
     models.check_pair(target, tiny(44, tokens=theirs))
     with pytest.raises(ValueError, match=r"logits of the target model of 44 are 44 wide and those of the draft .* 48"):
         models.check_pair(target, tiny(48, tokens=theirs))
+
+
+def test_a_narrowed_draft_never_guesses_padding():
+    draft = models.narrowed(tiny(48), np.array([1, 3, 41, 47]))
+    fit = models.pair(tiny(48), draft)
+    logits, _, _ = fit.model.apply(
+        fit.params, jnp.ones((1, 2), jnp.int32), fit.model.init_cache(1, 8), jnp.zeros(1, jnp.int32)
+    )
+    assert np.flatnonzero(np.isfinite(logits[0, 0])).tolist() == [1, 3]

@@ -165,6 +165,46 @@ def test_a_drafter_with_noise_of_its_own():
         check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
 
 
+def test_a_drafter_that_draws_again_until_it_likes_the_guess():
+    """q moves after a first look at what would be drawn from it."""
+
+    def propose(params, state, context, K, limit, draw):
+        def look(index, q):
+            token = draw(index, q)
+            moved = q * jnp.where(jnp.arange(V)[None] < V // 2, 1, 3)
+            q = jnp.where(token[:, None] < V // 2, moved / moved.sum(-1, keepdims=True), q)
+            return draw(index, q)
+
+        return DRAFT.propose(params, state, context, K, limit, look)
+
+    with pytest.raises(BrokenContractError, match="draw is called once for a guess"):
+        check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
+
+
+def test_a_drafter_whose_q_follows_from_a_later_guess():
+    """It draws the guesses from last to first."""
+
+    def propose(params, state, context, K, limit, draw):
+        rows = context.lengths.shape[0]
+        ids = jnp.arange(V)[None]
+        tokens, qs, follow = [], [], jnp.zeros((rows,), jnp.int32)
+        for index in reversed(range(K)):
+            q = jnp.where(ids == follow[:, None], 0.3, 0.1).astype(jnp.float32)
+            follow = draw(index, q)
+            tokens.append(follow)
+            qs.append(q)
+        proposal = Proposal(jnp.stack(tokens[::-1], 1), jnp.stack(qs[::-1], 1), jnp.minimum(limit, K))
+        return proposal, state
+
+    with pytest.raises(BrokenContractError, match="q of a guess does not depend on what is drawn for it or later"):
+        check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
+
+
+def test_a_drafter_that_guesses_nothing_is_not_checked():
+    with pytest.raises(ValueError, match=r"made no guess in .* rounds, so there was nothing to check; exp"):
+        check_drafter(draft_model(TARGET, stop=likeliest_below(1.0)), WEAK, TARGET, PARAMS)
+
+
 def test_a_drafter_that_never_draws():
     def propose(params, state, context, K, limit, draw):
         return DRAFT.propose(params, state, context, K, limit, lambda index, q: q.argmax(-1).astype(jnp.int32))

@@ -81,11 +81,12 @@ def test_what_rounding_turns_over_is_a_tie():
         return logits.at[:, :, 1].add(jnp.float32(1e-4 * (tokens.shape[1] - 2))), hidden, cache
 
     wobbly = Pair(TARGET._replace(apply=apply), flat, None, None)
-    wanted, got = ([Answer([token] * size, FinishReason.LENGTH)] * 3 for token, size in ((0, 12), (1, 9)))
+    wanted, got, cut = ([Answer([token] * size, FinishReason.LENGTH)] * 3 for token, size in ((0, 12), (1, 12), (1, 9)))
     found = compare("greedy", got, wanted, wobbly)
     assert len(found.differences) == 3
-    assert found.endings == [], "past a tie the texts are others, and may end elsewhere"
+    assert found.endings == []
     assert found.holds
+    assert not compare("greedy", cut, wanted, wobbly).holds, "a tie hides no answer that was cut off"
     assert all(difference.rounding == pytest.approx(3e-4, rel=0.05) for difference in found.differences)
 
 
