@@ -107,8 +107,10 @@ def _check_blindness(trial: Trial, state: GenerateState) -> None:
         weights[place] = 1 / weights[place]
         other = drawn(trial.propose(state, weights=weights))
         same = [(other.tokens[:, :i] == base.tokens[:, :i]).all(axis=1) for i in range(place + 1)]
-        for i in range(place + 1 if base.q is not None and other.q is not None else 0):
+        for i in range(place + 1):
             both = same[i] & (np.minimum(base.length, other.length) > i)
+            if base.q is None or other.q is None:
+                break
             if (other.q[both, i].view(np.uint32) != base.q[both, i].view(np.uint32)).any():
                 broken(
                     "q of a guess does not depend on what is drawn for it or later",
