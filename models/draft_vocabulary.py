@@ -54,6 +54,8 @@ def narrowed(draft: Loaded, ids: Int[np.ndarray, "Vd"]) -> Loaded:
     if draft.tokenizer is not None:
         vocab = draft.tokenizer.vocab()
         ids = ids[[i < len(vocab) and vocab[i] is not None for i in ids.tolist()]]
+        if not len(ids):
+            raise ValueError(f"no id of the draft vocabulary is a token of {draft.name}; expected one at least")
     params = draft.params
     rows: Float[Array, "V D"] = (params["head"] if "head" in params else params["embedding"])["weight"]
     config = dataclasses.replace(draft.config, tied_head=False)  # pyright: ignore[reportArgumentType]

@@ -226,3 +226,5 @@ def test_a_narrowed_draft_never_guesses_padding():
         fit.params, jnp.ones((1, 2), jnp.int32), fit.model.init_cache(1, 8), jnp.zeros(1, jnp.int32)
     )
     assert np.flatnonzero(np.isfinite(logits[0, 0])).tolist() == [1, 3]
+    with pytest.raises(ValueError, match="no id of the draft vocabulary is a token of model of 48; expected one"):
+        models.narrowed(tiny(48), np.array([41, 47]))
