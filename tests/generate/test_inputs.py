@@ -91,16 +91,22 @@ def test_ngram_sizes_refused(largest, smallest):
 
 @pytest.mark.parametrize("filler", [-100, 10**6])
 def test_padding_may_hold_anything(filler):
-    """A model that looks its tokens up with jnp.take gets NaN for what is no token."""
+    """A model that looks its tokens up with jnp.take has NaN for what is no token, and a weight of 0 hides none."""
 
-    def look_up(params, tokens, cache, lengths):
-        return jnp.take(params, tokens, axis=0), None, cache
+    def apply(params, tokens, cache, lengths):
+        found = jnp.take(params, tokens, axis=0)
+        cache = jax.vmap(lambda row, new, start: jax.lax.dynamic_update_slice(row, new, (start,)))(
+            cache, found[:, :, 0], lengths
+        )
+        slots, queries = jnp.arange(cache.shape[1]), lengths[:, None] + jnp.arange(tokens.shape[1])[None]
+        weights = (slots[None, None] <= queries[:, :, None]).astype(jnp.float32)
+        return found + jnp.einsum("bts,bs->bt", weights, cache)[:, :, None], None, cache
 
-    bigram = LanguageModel(lambda batch, capacity: (), look_up, V)
+    summing = LanguageModel(lambda batch, capacity: jnp.zeros((batch, capacity), jnp.float32), apply, V)
 
     def rows(filler):
         prompts = np.array([[1, 2, 3], [4, 5, filler]])
-        out = generate(bigram, PARAMS[:V], None, None, prompts, LENGTHS, key=jax.random.key(0), max_new_tokens=4)
+        out = generate(summing, PARAMS[:V], None, None, prompts, LENGTHS, key=jax.random.key(0), max_new_tokens=4)
         return out.tokens[:, :4].tolist(), out.lengths.tolist()
 
     assert rows(filler) == rows(0)
