@@ -17,6 +17,8 @@ __all__ = [
     "tokens_of",
 ]
 
+_IMPOSSIBLE = 1e-40
+"""A probability that no number of rows makes count."""
 _LONGEST = 2**16
 """Guesses up to which a best draft length is looked for; no real drafter comes near."""
 
@@ -90,17 +92,19 @@ def expected_rounds(alpha: float, K: int, tokens: int, rows: int = 1) -> float:
     if tokens < 0 or rows < 1:
         raise ValueError(f"tokens is {tokens} and rows {rows}; expected tokens >= 0 and rows >= 1")
     step = np.array([alpha**i * (1 - alpha) for i in range(K)] + [alpha**K])
-    # unfinished[n]: the probability to have n tokens, n < tokens, after the rounds so far.
-    unfinished = np.zeros(tokens)
-    if tokens:
-        unfinished[0] = 1
+    # What is next to impossible is left out at both ends: of many tokens that is most.
+    step = step[: np.flatnonzero(step > _IMPOSSIBLE)[-1] + 1]
+    # unfinished[n]: the probability to have first + n tokens, fewer than tokens, after the rounds so far.
+    unfinished, first = np.ones(min(tokens, 1)), 0
     expected = 0.0
     while True:
         left = unfinished.sum()  # P(a row needs more rounds than so far)
         if left <= 1e-15:
             return expected
         expected += -np.expm1(rows * np.log1p(-left)) if left < 1 else 1.0
-        unfinished = np.concatenate([[0.0], np.convolve(unfinished, step)])[:tokens]
+        unfinished, first = np.convolve(unfinished, step)[: tokens - first - 1], first + 1
+        if len(seen := np.flatnonzero(unfinished > _IMPOSSIBLE)):
+            unfinished, first = unfinished[seen[0] : seen[-1] + 1], first + seen[0]
 
 
 def _check(alpha: float, K: int) -> None:

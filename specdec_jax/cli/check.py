@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..control import adaptive, constant
 from ..drafters import ngram
 from ..models import Tokenizer
 from ..sampling import SamplingParams
@@ -33,7 +34,7 @@ _TEMPERATURE = 1.0
 _SHOWN = 6
 _NAME = 34
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-"""By which logits may differ between passes of different shapes, and q with them."""
+"""By which logits may differ between passes of different shapes, and q with them, see `check_drafter`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Options:
     draws: int = 1024
     """Times that the next three tokens are drawn. Twice as many find a bias smaller by a factor of 1.4."""
     batch: int = 32
-    """Rows that draw at a time."""
+    """Most rows that are answered or drawn at a time."""
     seed: int = 0
     """Of everything drawn; the same seed gives the same report."""
 
@@ -162,19 +163,21 @@ def _contract(name: str, check, arguments, tolerance: float) -> Finding:
 
 
 def _equalities(pair: Pair, prompts: list[list[int]], options: Options, errors: Console) -> Iterator[Finding]:
-    """Plain decoding of all rows at once is what everything else must equal."""
+    """Plain decoding of many rows at once is what everything else must equal."""
     lengths = np.array([len(ids) for ids in prompts], np.int32)
     padded = np.zeros((len(prompts), lengths.max()), np.int32)
     for row, ids in enumerate(prompts):
         padded[row, : len(ids)] = ids
     keys = jax.random.split(jax.random.key(options.seed), len(prompts))
     plain = pair._replace(drafter=None, drafter_params=None)
+    together = min(len(prompts), options.batch)
     ways = {
-        "with the drafter": (pair, len(prompts)),
-        "with the drafter, each row alone": (pair, 1),
+        "with the drafter": (pair, together, constant()),
+        "with the drafter, each row alone": (pair, 1, constant()),
+        "with as many guesses as pay": (pair, together, adaptive()),
     }
     if options.draft != "ngram":
-        ways["with n-grams"] = (pair._replace(drafter=ngram(), drafter_params=None), len(prompts))
+        ways["with n-grams"] = (pair._replace(drafter=ngram(), drafter_params=None), together, constant())
     for rule, temperature in (("greedy", 0.0), ("coupled", _TEMPERATURE)):
         how = {
             "rule": rule,
@@ -184,10 +187,10 @@ def _equalities(pair: Pair, prompts: list[list[int]], options: Options, errors: 
             "max_new_tokens": options.max_new_tokens,
         }
         errors.print(f"{rule}: without a drafter")
-        wanted = answers(plain, padded, lengths, batch=len(prompts), **how)
-        for name, (one, batch) in ways.items():
+        wanted = answers(plain, padded, lengths, batch=together, **how)
+        for name, (one, batch, controller) in ways.items():
             errors.print(f"{rule}: {name}")
-            got = answers(one, padded, lengths, batch=batch, **how)
+            got = answers(one, padded, lengths, batch=batch, controller=controller, **how)
             found = equality(
                 plain,
                 padded,

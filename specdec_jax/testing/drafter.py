@@ -10,13 +10,15 @@ import numpy as np
 from .._typing import PyTree
 from ..drafters import Drafter
 from ..lm import LanguageModel
-from ..sampling import SamplingParams
+from ..sampling import SamplingParams, probabilities
 from ..state import FinishReason, GenerateConfig, GenerateState
-from .contracts import broken, close, same_form
+from .contracts import broken, same_form
 from .drafter_trial import ROWS, Guesses, Trial, drawn, host
 from .equality import Pair, answers, equality
 
 _ROUNDS, _CAPACITY = 6, 40
+_UNSEEN = 1e-6
+"""A difference of q that is rounding whatever q is, such as where a cut leaves a token out."""
 
 
 def check_drafter(
@@ -36,8 +38,9 @@ def check_drafter(
         target, target_params: whom it drafts for; `check_language_model` checks that.
         draft_length: K.
         seed: of prompts and draws.
-        tolerance: by which logits, and q with them, may differ between ways to come to the same tokens; raise it for
-            bfloat16. Within it a stop that looks at q may decide otherwise, and a token that ties may be another.
+        tolerance: by which logits may differ between ways to come to the same tokens, and so log q by twice as much;
+            raise it for bfloat16. Within it a stop that looks at q may decide otherwise, and a token that ties may be
+            another.
 
     Raises:
         BrokenContractError: with the contract that is broken, and what was seen.
@@ -146,7 +149,7 @@ def _same_guesses(
     same = np.logical_and.accumulate((got.tokens == wanted.tokens) | (place >= both), axis=1)
     follows = np.pad(same, ((0, 0), (1, 0)), constant_values=True)[:, :-1] & (place < both)
     if got.q is not None and wanted.q is not None:
-        close(contract, got.q[follows], wanted.q[follows], tolerance)
+        _close_q(contract, got.q[follows], wanted.q[follows], tolerance)
     elif (other := follows & ~same).any():
         broken(contract, f"it guessed {got.tokens[other]} instead of {wanted.tokens[other]}")
     odd = (got.length != wanted.length) & same.all(axis=1)
@@ -155,6 +158,19 @@ def _same_guesses(
         odd &= (got.length < lengths.min(axis=0)) | (got.length > lengths.max(axis=0))
     if odd.any():
         broken(contract, f"it made {got.length[odd]} guesses instead of {wanted.length[odd]}")
+
+
+def _close_q(contract: str, got: np.ndarray, wanted: np.ndarray, tolerance: float) -> None:
+    """As near as a softmax of logits that differ by ``tolerance``: the sum that divides it moves as far again."""
+    apart = np.abs(got - wanted)
+    far = apart > np.expm1(2 * tolerance) * np.minimum(got, wanted) + _UNSEEN
+    if far.any():
+        at = np.argmax(np.where(far, apart, 0))
+        broken(
+            contract,
+            f"q of some token is {got.flat[at]:.3g} instead of {wanted.flat[at]:.3g}, more than logits within "
+            f"{tolerance:g} make it",
+        )
 
 
 def _nearly(trial: Trial, state: GenerateState, tolerance: float) -> np.ndarray:
@@ -169,20 +185,38 @@ def _nearly(trial: Trial, state: GenerateState, tolerance: float) -> np.ndarray:
 
 
 def _check_sampling(trial: Trial, state: GenerateState) -> None:
-    """q is the draft distribution after the row's own transforms."""
-    cut = SamplingParams(temperature=jnp.asarray([0.0, 1.0, 1.0, 1.0]), top_k=jnp.asarray([0, 1, 2, 0]))
-    state = dataclasses.replace(state, sampling=cut.broadcast(ROWS))
-    got = drawn(trial.propose(state))
-    if got.q is None:
+    """q is the draft distribution after the row's own transforms. The first guess shows them in full, for whatever they
+    are, the tokens before it are the same."""
+    contract = "q is the distribution after the transforms of context.sampling"
+    cut = SamplingParams(
+        temperature=jnp.asarray([0.0, 0.7, 2.0, 1.0]),
+        top_k=jnp.asarray([0, 2, 0, 0]),
+        top_p=jnp.asarray([1.0, 1.0, 0.8, 1.0]),
+        min_p=jnp.asarray([0.0, 0.0, 0.0, 0.3]),
+    )
+    whole, got = (
+        drawn(trial.propose(dataclasses.replace(state, sampling=sampling.broadcast(ROWS))))
+        for sampling in (SamplingParams(), cut)
+    )
+    if got.q is None or whole.q is None:
         return
-    for row, (most, values) in enumerate([(1, "temperature 0"), (1, "top_k 1"), (2, "top_k 2")]):
-        for q in got.q[row, : got.length[row]]:
-            above = int((q > q[q > 0].min()).sum())  # top_k keeps all that tie for the last place
-            if above >= most or (row == 0 and (q > 0).sum() > 1):
-                broken(
-                    "q is the distribution after the transforms of context.sampling",
-                    f"with {values}, {int((q > 0).sum())} tokens are possible",
-                )
+    for q in got.q[0, : got.length[0]]:
+        if (q > 0).sum() > 1:
+            broken(contract, f"with temperature 0, {int((q > 0).sum())} tokens are possible")
+    logits = jnp.log(whole.q[:, :1])
+    # A token at the edge of a cut may be in or out, by rounding.
+    wanted = np.stack([probabilities(logits, edge)[:, 0] for edge in _edges(cut)])
+    error = np.abs(got.q[:, 0] - wanted).max(axis=-1).min(axis=0)
+    wrong = (error > 1e-3) & (got.length > 0) & (whole.length > 0) & (cut.temperature > 0)
+    if wrong.any():
+        row = np.flatnonzero(wrong)[0]
+        values = {name: float(value[row]) for name, value in cut._asdict().items()}
+        broken(contract, f"with {values} q differs by {error[row]:.2e} from what it is without, transformed")
+
+
+def _edges(cut: SamplingParams) -> list[SamplingParams]:
+    """The values, and a little less and more of each cut."""
+    return [cut._replace(top_p=cut.top_p * by, min_p=cut.min_p * by) for by in (1, 1 - 1e-4, 1 + 1e-4)]
 
 
 def _check_rows(trial: Trial, tolerance: float) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, PyTree
-from ..control import constant
+from ..control import Controller, constant
 from ..drafters import Drafter
 from ..generate import generate
 from ..lm import LanguageModel
@@ -44,7 +44,7 @@ class Difference(NamedTuple):
     gap: float
     """By how much the wanted token wins over the one that was got, in a pass over that one place."""
     rounding: float
-    """By how much the same gap is another in a pass over a whole block: what the shape of a pass changes."""
+    """By how much the same gap differs between passes of several shapes: what nothing but rounding changes."""
 
     @property
     def is_tie(self) -> bool:
@@ -93,8 +93,12 @@ def answers(
     config: GenerateConfig,
     max_new_tokens: int,
     batch: int,
+    controller: Controller | None = None,
 ) -> list[Answer]:
-    """The answer of each row, ``batch`` rows at a time; the last batch is filled up with its first row."""
+    """The answer of each row, ``batch`` rows at a time; the last batch is filled up with its first row.
+
+    All guesses that can be made are, unless a ``controller`` decides.
+    """
     settings = dataclasses.replace(config, rule=rule)
     rows: list[Answer] = []
     for first in range(0, len(lengths), batch):
@@ -108,7 +112,7 @@ def answers(
             sampling=SamplingParams(temperature=temperature),
             config=settings,
             max_new_tokens=max_new_tokens,
-            controller=constant(),
+            controller=constant() if controller is None else controller,
         )
         tokens, new, reasons = (np.asarray(part) for part in (out.tokens, out.lengths, out.finish_reason))
         rows += [Answer(tokens[row, : new[row]].tolist(), FinishReason(reasons[row])) for row in range(len(chosen))]
@@ -149,23 +153,27 @@ def equality(
         noise = None
         if keys is not None:
             noise = position_noise(keys[row : row + 1], jnp.asarray([len(before)]), pair.target.vocab_size)[0]
-        # What follows in the block changes nothing but the shape of the pass.
-        scores = [_scores(pair, before, [0] * more, temperature, noise) for more in (0, width - 1)]
-        gaps = [float(one[theirs[place]] - one[mine[place]]) for one in scores]
-        differences.append(Difference(row, place, mine[place], theirs[place], gaps[0], rounding=abs(gaps[1] - gaps[0])))
+        gaps = [
+            float(one[theirs[place]] - one[mine[place]]) for one in _scores(pair, before, width, temperature, noise)
+        ]
+        differences.append(Difference(row, place, mine[place], theirs[place], gaps[0], rounding=max(gaps) - min(gaps)))
     return Equality(len(got), compared, differences, endings)
 
 
-def _scores(pair: Pair, before: list[int], after: list[int], temperature: float, noise: Array | None) -> Array:
-    """What the next token is the largest of, from one pass over the last of ``before`` and all of ``after``."""
+def _scores(pair: Pair, before: list[int], width: int, temperature: float, noise: Array | None) -> list[Array]:
+    """What the next token is the largest of: from a pass over the last of ``before`` alone, then from others that say
+    the same but for rounding. One shape more may happen to round alike; of four it is not likely."""
     model, params = pair.target, pair.target_params
     feed = jax.jit(model.apply)
-    cache = model.init_cache(1, -(-(len(before) + len(after)) // 64) * 64)
-    read = jnp.asarray([before[:-1]], jnp.int32)
-    if len(before) > 1:
-        _, _, cache = feed(params, read, cache, jnp.zeros(1, jnp.int32))
-    logits, _, _ = feed(params, jnp.asarray([[before[-1], *after]], jnp.int32), cache, jnp.asarray([len(before) - 1]))
+    last = len(before) - 1
+    cache = model.init_cache(1, -(-(len(before) + width) // 64) * 64)
+    whole, _, read = feed(params, jnp.asarray([before], jnp.int32), cache, jnp.zeros(1, jnp.int32))
+    logits = [whole[0, -1]]
+    # What follows in a block changes nothing but the shape of the pass.
+    for block in (width, 2, 1):
+        tokens = jnp.asarray([[before[-1], *[0] * (block - 1)]], jnp.int32)
+        logits.insert(0, feed(params, tokens, read, jnp.asarray([last]))[0][0, 0])
     if noise is None:
-        return logits[0, 0]
+        return logits
     values = SamplingParams(temperature=temperature).broadcast(1)
-    return jnp.log(probabilities(logits[:, :1].astype(jnp.float32), values)[0, 0]) + noise
+    return [jnp.log(probabilities(one[None, None].astype(jnp.float32), values)[0, 0]) + noise for one in logits]

@@ -50,8 +50,8 @@ def areas(story: Story) -> Picture:
 
     def draw(axes: Axes) -> None:
         over, under = [word.over for word in story.words], [-word.under for word in story.words]
-        _bars(axes, over, DRAFT, f"too much: {story.refused:.4f} in all", hatch="////", written=True)
-        _bars(axes, under, TARGET, f"too little: {story.refused:.4f} in all", hatch="\\\\\\\\", written=True)
+        _bars(axes, over, DRAFT, f"too much: {story.over:.4f} in all", hatch="////", written=True)
+        _bars(axes, under, TARGET, f"too little: {story.under:.4f} in all", hatch="\\\\\\\\", written=True)
         axes.axvline(0, color=INK, linewidth=0.9)
         axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
         axes.margins(x=0.18)
@@ -59,7 +59,7 @@ def areas(story: Story) -> Picture:
     return Picture(
         name="areas",
         title="Overshoot and undershoot",
-        description=f"Overshoot and undershoot are both {story.refused:.4f} in all. "
+        description=f"In all {story.over:.4f} too much and {story.under:.4f} too little. "
         + _sentence(story, lambda word: f"{number(word.over)} too much, {number(word.under)} too little"),
         header=("word", "overshoot max(0, q - p)", "undershoot max(0, p - q)"),
         rows=_rows(story, lambda word: (word.over, word.under)),

@@ -46,7 +46,11 @@ class Story(NamedTuple):
     alpha: float
     """The chance that the guess is kept."""
     refused: float
-    """1 - alpha, which is what the draft has too much of in all, and what it has too little of."""
+    """1 - alpha."""
+    over: float
+    """What the draft has too much of in all, the sum of max(0, q - p)."""
+    under: float
+    """What it has too little of in all, the sum of max(0, p - q); equal to ``over``, for p and q both sum to one."""
     error: float
     """The largest difference, over the vocabulary, between p and what comes out."""
 
@@ -78,6 +82,8 @@ def tell(p: Float[np.ndarray, "V"], q: Float[np.ndarray, "V"], label: Callable[[
         words=tuple(words),
         alpha=alpha,
         refused=1 - alpha,
+        over=np.maximum(0, q64 - kept).sum().item(),
+        under=np.maximum(0, p64 - kept).sum().item(),
         error=float(np.abs(came_out - p64).max()),
     )
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+from jobs import SMALL, TEXTS, answers
 from safetensors.numpy import save_file
+
+from specdec_jax.cli import main
 
 WORDS = [
     "<unk>",
@@ -106,3 +109,33 @@ def write_lines(tmp_path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def prompts(write_lines) -> Path:
+    return write_lines(*({"prompt": text, "id": f"no {place}"} for place, text in enumerate(TEXTS)))
+
+
+@pytest.fixture
+def run(tiny, prompts, tmp_path, capsys):
+    """Runs the job; returns its status and its messages."""
+
+    def call(*args, output="out", prompt_file=prompts):
+        command = ["generate", "--target", str(tiny), "--prompt-file", str(prompt_file), *SMALL]
+        status = main([*command, "--output", str(tmp_path / output), *map(str, args)])
+        out, err = capsys.readouterr()
+        assert out == ""
+        return status, err
+
+    return call
+
+
+@pytest.fixture
+def undisturbed(run, tmp_path):
+    assert run(output="undisturbed")[0] == 0
+    return answers(tmp_path / "undisturbed" / "answers.jsonl")
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out" / "answers.jsonl"

@@ -37,7 +37,7 @@ def test_an_exact_pair(line, capsys):
     assert found["holds"]
     assert "with probability 0.8" in " ".join(out.split())
     names = [one["check"] for one in found["checks"]]
-    assert len(names) == len(set(names)) == 9
+    assert len(names) == len(set(names)) == 11
     draws = found["checks"][-1]["figures"]
     assert draws["draws"] == sum(cell["count"] for cell in draws["cells"]) == 64
     assert 0 < draws["smallest_bias"] < 1

@@ -64,8 +64,9 @@ def test_two_models_after_a_prompt(tiny, other, tmp_path):
     assert main(["explain", "a b", *models, "--output", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert "Target <b>tiny</b>, draft <b>drafts</b>, after <q><bdi>a b</bdi></q>" in text
-    (area,) = re.findall(r'id="area">([\d.]+)<', text)
-    assert 0 < float(area) < 1
+    over, under = (re.findall(rf'id="{name}">([\d.]+)<', text) for name in ("over", "under"))
+    assert over == under
+    assert 0 < float(*over) < 1
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,18 @@
 """``specdec generate`` with a prompt file and an output: nothing lost, nothing twice, nothing mixed."""
 
 import dataclasses
-import errno
 import json
-import os
-import signal
-from pathlib import Path
 
 import pytest
+from jobs import SMALL, TEXTS, answers
 from safetensors.numpy import load_file, save_file
 
-from specdec_jax.batch import BatchGenerator
 from specdec_jax.cli import job, main
 from specdec_jax.cli.generate import Options
 from specdec_jax.cli.options import parse
 from specdec_jax.models.chat import ChatTemplate
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
-
-SMALL = ["--capacity", "40", "--draft-length", "3", "--max-new-tokens", "12", "--prefill-chunk", "128", "--batch", "3"]
-TEXTS = ["a b c", "d", "e f g h", "a", "b c", "i j", "k l m", "n"]
-
-
-@pytest.fixture
-def prompts(write_lines) -> Path:
-    return write_lines(*({"prompt": text, "id": f"no {place}"} for place, text in enumerate(TEXTS)))
-
-
-@pytest.fixture
-def run(tiny, prompts, tmp_path, capsys):
-    """Runs the job; returns its status and its messages."""
-
-    def call(*args, output="out", prompt_file=prompts):
-        command = ["generate", "--target", str(tiny), "--prompt-file", str(prompt_file), *SMALL]
-        status = main([*command, "--output", str(tmp_path / output), *map(str, args)])
-        out, err = capsys.readouterr()
-        assert out == ""
-        return status, err
-
-    return call
-
-
-def answers(path: Path) -> dict[int, dict]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    by_index = {line["index"]: line for line in lines}
-    assert len(by_index) == len(lines), "a prompt was answered twice"
-    return by_index
-
-
-@pytest.fixture
-def undisturbed(run, tmp_path):
-    assert run(output="undisturbed")[0] == 0
-    return answers(tmp_path / "undisturbed" / "answers.jsonl")
-
-
-@pytest.fixture
-def out(tmp_path) -> Path:
-    return tmp_path / "out" / "answers.jsonl"
 
 
 def test_every_prompt_has_a_line(run, undisturbed):
@@ -212,87 +168,6 @@ def test_the_batch_may_change_between_runs(run, out, undisturbed):
     out.write_bytes(b"".join(lines[:3]))
     assert run("--batch", "3")[0] == 0
     assert answers(out) == undisturbed
-
-
-@pytest.fixture
-def after_a_stretch(monkeypatch):
-    """Does something once, when the first stretch with answers is over."""
-
-    def act(action):
-        whole, actions = BatchGenerator.stretches, [action]
-
-        def stretches(self, requests, **options):
-            for finished in whole(self, requests, **options):
-                yield finished
-                if actions and finished.answers:
-                    actions.pop()()
-
-        monkeypatch.setattr(BatchGenerator, "stretches", stretches)
-
-    return act
-
-
-@pytest.mark.parametrize("seconds", ["60", "0"])
-def test_sigterm_finishes_what_runs_and_the_next_run_does_the_rest(run, out, undisturbed, after_a_stretch, seconds):
-    after_a_stretch(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    status, err = run("--drain", seconds)
-    assert status == 3
-    assert "stopped before the end; the same command goes on from here" in err
-    done = len(answers(out))
-    assert 1 <= done <= 1 + (3 + 3 if seconds == "60" else 3)
-    assert run()[0] == 0
-    assert answers(out) == undisturbed
-
-
-def test_a_second_sigterm_ends_it_at_once(run, after_a_stretch):
-    def twice():
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    after_a_stretch(twice)
-    with pytest.raises(SystemExit) as stop:
-        run("--drain", "1000")
-    assert stop.value.code == 128 + signal.SIGTERM
-
-
-def test_a_full_disk_stops_it_and_the_next_run_does_the_rest(run, out, undisturbed, monkeypatch):
-    real, room = os.write, [1500]
-
-    def write(fd, data):
-        if Path(f"/proc/self/fd/{fd}").readlink() != out:
-            return real(fd, data)
-        if not room[0]:
-            raise OSError(28, "No space left on device")
-        written = real(fd, data[: room[0]])
-        room[0] -= written
-        return written
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", write)
-        status, err = run()
-    assert status == 3
-    assert "answers.jsonl: No space left on device; what was written before is whole, so make room" in err
-    assert 0 < len(answers(out)) < len(TEXTS)
-    assert run()[0] == 0
-    assert answers(out) == undisturbed
-
-
-def test_an_output_that_cannot_be_written(run, tmp_path):
-    (tmp_path / "file").touch()
-    status, err = run(output="file/out")
-    assert status == 2
-    assert "cannot make the folder" in err
-
-
-@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES])
-def test_an_output_that_may_not_be_written_does_not_ask_for_the_same_again(run, monkeypatch, reason):
-    def refused(*_):
-        raise OSError(reason, os.strerror(reason))
-
-    monkeypatch.setattr(os, "fsync", refused)
-    status, err = run()
-    assert status == 2
-    assert f"answers.manifest.json: {os.strerror(reason)}; expected an output that can be written, so allow it" in err
 
 
 def test_a_file_without_prompts(run, write_lines):

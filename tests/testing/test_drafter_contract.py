@@ -10,6 +10,7 @@ from specdec_jax import DRAFTERS, Drafter, SamplingParams, draft_model, early_ex
 from specdec_jax.drafters import likeliest_below, never
 from specdec_jax.sampling import probabilities
 from specdec_jax.testing import BrokenContractError, check_drafter, history_head, history_model, random_logits
+from specdec_jax.testing.drafter import _close_q
 from specdec_jax.verify import Proposal
 
 V = 8
@@ -151,6 +152,33 @@ BROKEN = {
 def test_what_is_broken_is_named(message):
     with pytest.raises(BrokenContractError, match=message):
         check_drafter(BROKEN[message], WEAK, TARGET, PARAMS)
+
+
+@pytest.mark.parametrize("name", at_once(SamplingParams._fields, ["top_p"]))
+def test_a_transform_that_is_left_out(name):
+    without = SamplingParams()._asdict()[name]
+
+    def propose(params, state, context, K, limit, draw):
+        value = jnp.full_like(context.sampling._asdict()[name], without)
+        return DRAFT.propose(
+            params, state, context._replace(sampling=context.sampling._replace(**{name: value})), K, limit, draw
+        )
+
+    with pytest.raises(BrokenContractError, match="transforms of context"):
+        check_drafter(DRAFT._replace(propose=propose), WEAK, TARGET, PARAMS)
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 0.1])
+def test_q_is_held_to_what_the_tolerance_of_logits_makes_of_it(tolerance):
+    """No more than numbers below 0.1 may differ by than others: each by its own share."""
+    q = np.array([[0.9, 0.09, 0.01]], np.float32)
+    for by, passes in ((1.9 * tolerance, True), (2.1 * tolerance, False)):
+        other = q * np.exp(np.array([0, 0, by], np.float32))
+        if passes:
+            _close_q("q", other, q, tolerance)
+        else:
+            with pytest.raises(BrokenContractError, match=r"q of some token is .* instead of 0.01"):
+                _close_q("q", other, q, tolerance)
 
 
 def test_a_drafter_with_noise_of_its_own():

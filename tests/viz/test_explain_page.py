@@ -30,7 +30,8 @@ def test_the_page_states_what_the_library_computes(look, text, told):
     page = look(text)
     alpha = closed_forms.acceptance_probability(P, Q)
     assert page.locator("#alpha").text_content() == f"{alpha:.4f}"
-    assert page.locator("#area").text_content() == f"{1 - alpha:.4f}"
+    for area in ("#over", "#under"):
+        assert page.locator(area).text_content() == f"{1 - alpha:.4f}"
     for figure, picture in zip(page.locator("figure").all(), told.pictures.values(), strict=True):
         assert figure.locator("figcaption").text_content() == picture.title
         rows = [row.locator("th, td").all_text_contents() for row in figure.locator("tbody tr").all()]
