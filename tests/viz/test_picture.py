@@ -29,7 +29,7 @@ def test_a_picture_says_what_is_to_be_seen(picture):
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     assert title.text == "Overshoot and undershoot"
     assert description.text is not None
-    assert f"Overshoot and undershoot are both {STORY.refused:.4f}" in description.text
+    assert f"In all {STORY.over:.4f} too much and {STORY.under:.4f} too little." in description.text
     assert all(label in description.text for label in HOSTILE)
 
 

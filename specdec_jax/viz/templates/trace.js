@@ -18,11 +18,16 @@ function verdict(round, place) {
   return round.follow ? "refused" : "past the end";
 }
 
-// Guesses made in vain stand before what came in their place, or at the end of the text.
-const spans = [...document.querySelectorAll("#text [data-r]")];
-const follows = (span) => Number(span.dataset.i) === rounds[span.dataset.r].kept;
-const followers = new Map(spans.filter(follows).map((span) => [Number(span.dataset.r), span]));
-rounds.forEach((round, r) => {
+const marksOf = rounds.map(() => []);
+for (const mark of document.querySelectorAll("#text [data-r]")) marksOf[mark.dataset.r].push(mark);
+const unfolded = new Set();
+
+// Guesses made in vain stand before what came in their place, or at the end of the text. A page may have tens of thousands,
+// so they are put in when they are first asked for.
+function unfold(r) {
+  if (unfolded.has(r)) return;
+  unfolded.add(r);
+  const round = rounds[r];
   const vain = round.guesses.slice(round.kept).map(([token], i) => {
     const mark = document.createElement("s");
     Object.assign(mark.dataset, { r, i: round.kept + i });
@@ -30,10 +35,18 @@ rounds.forEach((round, r) => {
     mark.textContent = labels[token];
     return mark;
   });
-  if (round.follow) followers.get(r).before(...vain);
+  if (round.follow) marksOf[r].find((mark) => Number(mark.dataset.i) === round.kept).before(...vain);
   else element("text").append(...vain);
-});
-const marks = [...document.querySelectorAll("#text [data-r]")];
+  marksOf[r].push(...vain);
+  paint(r);
+}
+
+function paint(r) {
+  for (const mark of marksOf[r]) {
+    mark.classList.toggle("later", r > current);
+    mark.classList.toggle("now", r === current);
+  }
+}
 
 function last(round) {
   if (!round.guesses.length) return "plain";
@@ -79,19 +92,15 @@ function showRound() {
 function go(index) {
   const from = current;
   current = Math.max(0, Math.min(index, rounds.length - 1));
-  for (const mark of marks) {
-    const at = Number(mark.dataset.r);
-    if (at < Math.min(from, current) || at > Math.max(from, current)) continue;
-    mark.classList.toggle("later", at > current);
-    mark.classList.toggle("now", at === current);
-  }
+  unfold(current);
+  for (let r = Math.min(from, current); r <= Math.max(from, current); r++) paint(r);
   slider.value = current + 1;
   element("number").value = current + 1;
   // A disabled button would lose the keyboard's focus.
   for (const id of ["first", "back"]) element(id).setAttribute("aria-disabled", String(current === 0));
   for (const id of ["last", "next"]) element(id).setAttribute("aria-disabled", String(current === rounds.length - 1));
   showRound();
-  const now = marks.find((mark) => Number(mark.dataset.r) === current);
+  const now = marksOf[current][0];
   const text = element("text");
   if (now && text.scrollHeight > text.clientHeight) text.scrollTop = now.offsetTop - text.offsetTop - text.clientHeight / 2;
 }
@@ -118,6 +127,7 @@ const jump = { first: () => 0, back: () => current - 1, next: () => current + 1,
 for (const [id, where] of Object.entries(jump)) element(id).addEventListener("click", () => (stop(), go(where())));
 slider.addEventListener("input", () => (stop(), go(Number(slider.value) - 1)));
 element("refused").addEventListener("click", (event) => {
+  rounds.forEach((_, r) => unfold(r));
   const all = document.body.classList.toggle("all-refused");
   event.currentTarget.setAttribute("aria-pressed", String(all));
 });
