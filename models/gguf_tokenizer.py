@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import tokenizers
-from tokenizers import AddedToken, processors
+from tokenizers import AddedToken, decoders, processors
 
 from . import gguf_byte_bpe
 from .errors import LoadError
@@ -48,6 +48,8 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
     vocabulary = read_vocabulary(file)
     adds_bos = file.get("tokenizer.ggml.add_bos_token", way.adds_bos(file, vocabulary), kind=bool)
     backend = way.build(file, vocabulary)
+    if (unsaid := vocabulary.name_taken_off()) is not None:
+        backend.decoder = decoders.Sequence([decoders.Replace(unsaid, ""), backend.decoder])
     backend.add_tokens(_added(vocabulary, strips=kind == "llama" and _is_phi3(file)))
     special = {name: _special(file, name, vocabulary) for name in ("bos", "eos", "eot", "eom")}
     bos, eos = special["bos"], special["eos"]
@@ -68,7 +70,6 @@ def tokenizer_from_gguf(file: GGUFFile) -> Tokenizer | None:
         template_names={
             f"{name}_token": vocabulary.tokens[i] for name, i in (("bos", bos), ("eos", eos)) if i is not None
         },
-        again=vocabulary.again(),
     )
 
 

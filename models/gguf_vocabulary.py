@@ -1,7 +1,10 @@
 """The tokens of a GGUF file and what each of them is for."""
 
+import re
 from enum import IntEnum
 from typing import NamedTuple
+
+from tokenizers import Regex
 
 from .errors import LoadError
 from .gguf_file import GGUFFile
@@ -21,7 +24,7 @@ class Kind(IntEnum):
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "<end_of_utterance>")
 """Tokens that end an assistant's turn or its text, for files that name only one end token."""
 
-_CONTROL = {*ENDS, "<|endoftext|>", "<EOT>", "\u2581<EOT>"}
+_CONTROL = {*ENDS, "<|endoftext|>", "<EOT>", "_<EOT>", "[EOT]"}
 """Tokens that are control tokens to llama.cpp too, whatever type their file says: some converters say another."""
 
 
@@ -39,15 +42,21 @@ class Vocabulary(NamedTuple):
         """
         again = self.again()
         return {
-            f"{token} [{i}]" if i in again else token: i
+            token + again.get(i, ""): i
             for i, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
             if kind != Kind.UNUSED or token != f"[PAD{i}]"
         }
 
-    def again(self) -> dict[int, int]:
-        """Ids whose token comes again, each with the last id of that token, which texts are cut into."""
+    def again(self) -> dict[int, str]:
+        """Ids whose token comes again, with what their names have after it; texts are cut into the last of its ids."""
         last = {token: i for i, token in enumerate(self.tokens)}
-        return {i: last[token] for i, token in enumerate(self.tokens) if last[token] != i}
+        return {i: f" [{i}]" for i, token in enumerate(self.tokens) if last[token] != i}
+
+    def name_taken_off(self) -> Regex | None:
+        """What the names of such ids have after their token, and nothing else: to be left out of texts."""
+        ends = (rf"(?<=\A{re.escape(self.tokens[i])}){re.escape(end)}\z" for i, end in self.again().items())
+        found = "|".join(ends)
+        return Regex(found) if found else None
 
 
 def read_vocabulary(file: GGUFFile) -> Vocabulary:

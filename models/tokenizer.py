@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,6 @@ class Tokenizer:
         bos_id: int | None = None,
         chat_template: str | None = None,
         template_names: dict[str, Any] | None = None,
-        again: Mapping[int, int] | None = None,
     ):
         self.backend = backend
         self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys(eos_ids))
@@ -33,8 +32,6 @@ class Tokenizer:
         self.chat_template = None if chat_template is None else ChatTemplate(chat_template)
         self.template_names: dict[str, Any] = template_names or {}
         """Special tokens by the names that templates and tokenizer_config.json give them."""
-        self._again = again or {}
-        """Ids that stand for the text of another: a vocabulary may list a token twice, and the library may not."""
         self._byte_ids = _byte_ids(backend)
         self._bytes = {token_id: byte for byte, token_id in enumerate(self._byte_ids)}
         backend.no_truncation()
@@ -76,12 +73,11 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids. Bytes that make no character become U+FFFD, and cost no other character."""
-        ids = [self._again.get(token_id, token_id) for token_id in ids]
         if self._byte_ids:
             ids = self._whole_characters(ids)
-        return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
-    def _whole_characters(self, ids: list[int]) -> list[int]:
+    def _whole_characters(self, ids: Sequence[int]) -> list[int]:
         """The ids with U+FFFD, spelt in bytes too, for bytes that make no character.
 
         For the library gives up on all neighbours of such a byte, so that a character given out already would be
@@ -138,7 +134,6 @@ class Tokenizer:
 
         It is what the token adds after itself, for some tokenizers write no space before the first token of a text.
         """
-        token_id = self._again.get(token_id, token_id)
         once, twice = (self.backend.decode([token_id] * n, skip_special_tokens=False) for n in (1, 2))
         text = twice[len(once) :]
         if _INCOMPLETE not in text:

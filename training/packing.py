@@ -91,9 +91,13 @@ def token_counts(samples: Sequence[Sample], vocab_size: int) -> np.ndarray:
     return counts
 
 
-def draft_vocabulary(samples: Sequence[Sample], vocab_size: int, size: int) -> np.ndarray:
-    """The ``size`` ids most frequent in the answers, ascending; of equally frequent ones the smaller first."""
-    if not 0 < size <= vocab_size:
-        raise ValueError(f"the draft vocabulary has {size} ids; expected 1 to {vocab_size}, the target's")
-    order = np.argsort(-token_counts(samples, vocab_size), kind="stable")
-    return np.sort(order[:size]).astype(np.int32)
+def draft_vocabulary(samples: Sequence[Sample], vocab_size: int, size: int, *, holes: Sequence[int] = ()) -> np.ndarray:
+    """The ``size`` ids most frequent in the answers, ascending; of equally frequent ones the smaller first.
+
+    ``holes`` are ids without a token, which nothing is to guess.
+    """
+    known = np.setdiff1d(np.arange(vocab_size), holes)
+    if not 0 < size <= len(known):
+        raise ValueError(f"the draft vocabulary has {size} ids; expected 1 to {len(known)}, the target's tokens")
+    order = np.argsort(-token_counts(samples, vocab_size)[known], kind="stable")
+    return np.sort(known[order[:size]]).astype(np.int32)

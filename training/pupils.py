@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import PyTree
@@ -70,7 +71,7 @@ def head_pupil(
     """A feature head: fresh, or one that goes on."""
     if settings.start is None:
         config = head_config(target, settings, reads_of(settings, target))
-        ids = draft_vocabulary(found.samples, num_tokens(target), config.draft_vocab_size)
+        ids = _draft_ids(target, found, config.draft_vocab_size)
         params = init_head_params(config, jax.random.key(seed), ids, head_rows(target.params))
     else:
         before = _earlier(settings.start, target)
@@ -95,9 +96,9 @@ def model_pupil(
         ValueError: it has another vocabulary than the target, or the settings contradict each other.
     """
     start = starting_model(target, settings, seed=seed)
-    size, real = settings.draft_vocab_size, num_tokens(target)
-    ids = None if size is None else draft_vocabulary(found.samples, real, size)
-    model = model_from_config(start.config, dtype=jnp.float32, layers=start.layers, num_tokens=real)
+    size = settings.draft_vocab_size
+    ids = None if size is None else _draft_ids(target, found, size)
+    model = model_from_config(start.config, dtype=jnp.float32, layers=start.layers, num_tokens=num_tokens(target))
 
     def write(params: PyTree, record: Mapping[str, Any], place: Path) -> None:
         del record  # transformers has no place for it
@@ -141,13 +142,24 @@ def head_config(target: Loaded, settings: HeadConfig, reads: tuple[int, ...]) ->
         head_size=size,
         max_positions=target.config.max_positions,
     )
-    known = min(settings.draft_vocab_size, num_tokens(target))
+    known = min(settings.draft_vocab_size, num_tokens(target) - len(_holes(target)))
     return FeatureHeadConfig(layer, reads, hidden_width=D, draft_vocab_size=known)
 
 
 def low_middle_high(num_layers: int) -> tuple[int, ...]:
     """The layers that a head reads where nobody says: near the start, in the middle, near the end."""
     return tuple(dict.fromkeys((min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 0))))
+
+
+def _draft_ids(target: Loaded, found: Texts, size: int) -> np.ndarray:
+    return draft_vocabulary(found.samples, num_tokens(target), size, holes=_holes(target))
+
+
+def _holes(target: Loaded) -> list[int]:
+    """Ids below `num_tokens` without a token."""
+    if target.tokenizer is None:
+        return []
+    return [hole for hole in target.tokenizer.holes() if hole < num_tokens(target)]
 
 
 def num_tokens(target: Loaded) -> int:

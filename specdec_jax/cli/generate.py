@@ -17,6 +17,7 @@ from . import UserError, consoles, drafting, in_order, job, requests
 from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, check_text, parse
+from .prompts import form_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Options:
     chat: bool = False
     """Put each prompt into the target's chat template, as what the user says."""
     system: str | None = None
-    """With --chat: what the system says before the user."""
+    """What the system says first, in conversations that do not begin with a message of it; for --chat and for prompts
+    of messages."""
     template_json: Annotated[str | None, arg(metavar="JSON")] = None
     """Values that the chat template asks for, as an object, such as {"enable_thinking": false} for Qwen3's; for --chat
     and for prompts of messages."""
@@ -90,8 +92,10 @@ class Options:
         if bool(self.prompts) == (self.prompt_file is not None):
             got = "prompts and --prompt-file" if self.prompts else "no prompt"
             raise ValueError(f"got {got}; expected prompts as arguments, or --prompt-file with a file of them")
-        if self.system is not None and not self.chat:
-            raise ValueError("system is given, but chat is not; expected --chat beside it")
+        messages = self.prompt_file is not None and form_of(self.prompt_file) == "jsonl"  # or may be
+        for name in ("system", "template_json"):
+            if getattr(self, name) is not None and not (self.chat or messages):
+                raise ValueError(f"{name} is given, but chat is not; expected --chat beside it, or JSON lines")
         check_text(system=self.system, template_json=self.template_json)
         requests.template_variables(self.template_json)
         if not 0 <= self.drain < float("inf"):

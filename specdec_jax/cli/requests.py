@@ -35,8 +35,9 @@ def reader(
 ) -> Reader:
     """A reader; the values given here are of prompts that bring none of their own.
 
-    With ``chat`` a text becomes what the user says, after what the ``system`` says. ``variables`` are what the chat
-    template asks for; ``now`` is the date that it writes, by default today's for all prompts.
+    With ``chat`` a text becomes what the user says. The ``system`` speaks first in conversations that do not begin with
+    a message of it. ``variables`` are what the chat template asks for; ``now`` is the date that it writes, by default
+    today's for all prompts.
     """
     how = {**(variables or {}), "now": datetime.now() if now is None else now}
     # Ids past the tokenizer's are padding of the logits, and a tokenizer may have some past these: no prompts either.
@@ -48,7 +49,7 @@ def reader(
             return Refused(index, prompt.why, prompt)
         limit = max_new_tokens if prompt.max_new_tokens is None else prompt.max_new_tokens
         try:
-            messages = _conversation(prompt, system) if chat else prompt.messages
+            messages = _conversation(prompt, chat, system)
             ids = _token_ids(prompt, messages, tokenizer, how)
             made = Request(index, ids, sampling._replace(**prompt.sampling), limit, prompt.seed, prompt)
             check(made, config, vocab_size=size, max_positions=target.model.max_positions)
@@ -99,12 +100,14 @@ def template_variables(text: str | None) -> dict[str, Any]:
     return found
 
 
-def _conversation(prompt: Prompt, system: str | None) -> list[dict[str, str]] | None:
-    """What the prompt says in roles; None where it has tokens."""
-    if prompt.prompt is None:
-        return prompt.messages
-    first = [] if system is None else [{"role": "system", "content": system}]
-    return [*first, {"role": "user", "content": prompt.prompt}]
+def _conversation(prompt: Prompt, chat: bool, system: str | None) -> list[dict[str, str]] | None:
+    """What is said in roles, in front what the system says unless the prompt does so itself; None for bare text."""
+    messages = prompt.messages
+    if messages is None and chat and prompt.prompt is not None:
+        messages = [{"role": "user", "content": prompt.prompt}]
+    if messages is None or system is None or messages[0]["role"] == "system":
+        return messages
+    return [{"role": "system", "content": system}, *messages]
 
 
 def _token_ids(

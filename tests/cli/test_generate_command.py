@@ -104,6 +104,10 @@ def test_what_the_system_says(run, write_lines):
     messages = [{"role": "system", "content": "d e"}, {"role": "user", "content": "a b"}]
     from_messages = run("--prompt-file", write_lines({"messages": messages}), "--temperature", 0)[1][0]["token_ids"]
     assert run("a b", "--chat", "--system", "d e", "--temperature", 0)[1][0]["token_ids"] == from_messages
+    # Conversations that do not begin with it have it too, and none has it twice.
+    both = write_lines({"messages": messages[1:]}, {"messages": messages})
+    lines = run("--prompt-file", both, "--system", "d e", "--temperature", 0)[1]
+    assert [line["token_ids"] for line in lines] == [from_messages] * 2
 
 
 def test_the_text_leaves_the_end_token_out(run, write_lines):

@@ -96,6 +96,7 @@ def test_a_model_that_breaks_leaves_a_line_that_says_so(run, out, other):
         (["--seed", "1"], "seed was 0 and is now 1"),
         (["--temperature", "0.5"], "sampling.temperature was 1.0 and is now 0.5"),
         (["--template-json", "{}"], "template_json was None and is now '{}'"),
+        (["--system", "a"], "system was None and is now 'a'"),
         (["--draft", "none"], "drafter.name was 'ngram' and is now 'none'"),
         (["--draft-length", "2"], "config.draft_length was 3 and is now 2"),
     ],

@@ -55,12 +55,13 @@ def test_what_a_chat_template_asks_for(given, text, other):
     ("options", "message"),
     [
         (
-            {"template_json": "{"},
+            {"template_json": "{", "chat": True},
             r"template_json is not JSON .*; expected an object such as {\"enable_thinking\": false}",
         ),
-        ({"template_json": "[1]"}, "template_json is a JSON list; expected an object"),
-        ({"template_json": '{"now": 1}'}, "template_json has 'now', which is given by the command"),
+        ({"template_json": "[1]", "chat": True}, "template_json is a JSON list; expected an object"),
+        ({"template_json": '{"now": 1}', "chat": True}, "template_json has 'now', which is given by the command"),
         ({"system": "Be brief."}, "system is given, but chat is not; expected --chat beside it"),
+        ({"template_json": "{}"}, "template_json is given, but chat is not; expected --chat beside it"),
         ({"system": "\udcff", "chat": True}, "holds bytes that are no text"),
     ],
 )

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import tokenizers
 from vocabularies import FIXTURE, SENTENCEPIECE, sentencepiece_metadata, tokenizer_of
 
 from specdec_jax.models import LoadError
@@ -121,6 +122,8 @@ def test_a_token_that_comes_twice(name, read):
     assert tokenizer.decode([first, last]) == tokenizer.decode([last, last]) == "the the"
     assert tokenizer.bytes_of(first) == tokenizer.bytes_of(last) == b" the"
     assert tokenizer.stream().push([first]) == "the"
+    written = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    assert written.decode([first, last]) == "the the", "as others read what convert writes"
 
 
 def test_phi3_swallows_space_after_special_tokens(read):

@@ -65,6 +65,13 @@ def test_the_draft_vocabulary_is_what_is_said_most():
         draft_vocabulary(texts, 10, 11)
 
 
+def test_the_draft_vocabulary_has_no_holes():
+    texts = [Sample([9], [4, 4, 2])]
+    np.testing.assert_array_equal(draft_vocabulary(texts, 10, 4, holes=[0, 3, 4]), [1, 2, 5, 6])
+    with pytest.raises(ValueError, match="the draft vocabulary has 8 ids; expected 1 to 7"):
+        draft_vocabulary(texts, 10, 8, holes=[0, 3, 4])
+
+
 def test_rows_that_are_too_short():
     with pytest.raises(ValueError, match="length is 1; expected at least 2"):
         pack([], 1)
