@@ -68,10 +68,7 @@ def read_vocabulary(file: GGUFFile) -> Vocabulary:
             f"{file.path} has {len(tokens)} tokens and {len(kinds)} token types; expected one type for each, so "
             "convert it again"
         )
-    kinds = [
-        int(Kind.CONTROL) if token in _CONTROL and kind in (Kind.NORMAL, Kind.USER_DEFINED) else kind
-        for token, kind in zip(tokens, kinds, strict=True)
-    ]
+    kinds = [int(Kind.CONTROL) if token in _CONTROL else kind for token, kind in zip(tokens, kinds, strict=True)]
     count = len(tokens)
     while count and kinds[count - 1] == Kind.UNUSED:
         count -= 1

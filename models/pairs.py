@@ -40,12 +40,18 @@ def check_pair(target: Loaded, draft: Loaded) -> None:
                 f"{draft.name} {draft.model.vocab_size}, and not both bring a tokenizer to tell padding by; {_ADVICE}"
             )
         return
+    shared = 0
     for token, (ours, theirs) in enumerate(zip(_tokens(target), _tokens(draft), strict=False)):
-        if ours is not None and theirs is not None and _spelt(ours) != _spelt(theirs):
+        if ours is None or theirs is None:
+            continue
+        if _spelt(ours) != _spelt(theirs):
             raise ValueError(
                 f"token {token} is {ours!r} to the target {target.name} but {theirs!r} to the draft {draft.name}; "
                 f"{_ADVICE}"
             )
+        shared += 1
+    if not shared:
+        raise ValueError(f"the target {target.name} and the draft {draft.name} share no token; {_ADVICE}")
 
 
 def _tokens(loaded: Loaded) -> list[str | None]:

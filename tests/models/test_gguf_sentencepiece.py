@@ -91,7 +91,7 @@ def test_end_tokens(read):
     assert read("llama", **{"ggml.eot_token_id": 7, "ggml.eom_token_id": 8}).eos_ids == (EOS, 7, 8, END)
 
 
-@pytest.mark.parametrize("kind", [1, 3, 4], ids=["normal", "control", "user defined"])
+@pytest.mark.parametrize("kind", [1, 3, 4, 5, 6], ids=["normal", "control", "user defined", "unused", "byte"])
 def test_the_end_of_a_turn_is_a_control_token_whatever_its_type(kind, read):
     kinds = list(FIXTURE["gemma"]["types"])
     turn = FIXTURE["gemma"]["pieces"].index("<end_of_turn>")

@@ -196,6 +196,19 @@ def test_a_hole_in_either_vocabulary():
     assert np.flatnonzero(np.isneginf(scores)).tolist() == [7, *range(TOKENS, 44)]
 
 
+def test_vocabularies_that_share_nothing():
+    """Nothing could be drafted."""
+    halves = [{word: i for i, word in enumerate(WORDS) if i % 2 == odd} for odd in (0, 1)]
+    target, draft = (
+        tiny(44)._replace(
+            tokenizer=Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel(half, unk_token="w0")), eos_ids=())
+        )
+        for half in halves
+    )
+    with pytest.raises(ValueError, match="and the draft model of 44 share no token; expected the same vocabulary"):
+        models.pair(target, draft)
+
+
 def test_tokens_past_the_logits_are_not_compared():
     """Gemma 3's smallest model has one in its tokenizer, and its GGUF file has not."""
     past = tiny(TOKENS)._replace(tokenizer=tokenizer_of(MORE))
