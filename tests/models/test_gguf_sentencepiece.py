@@ -140,7 +140,7 @@ def test_phi3_swallows_space_after_special_tokens(read):
         ({"ggml.scores": [float("nan")] * 620}, "expected a finite score for each"),
         ({"ggml.scores": [1] * 620}, "begins with the int 1; expected items of the kind float"),
         ({"ggml.token_type": [1, 1]}, "has 620 tokens and 2 token types; expected one type for each"),
-        ({"ggml.token_type": [5] * 620}, "has no token that stands for text"),
+        ({"ggml.tokens": ["a", "b"] * 310, "ggml.token_type": [5] * 620}, "has no token that stands for text"),
         ({"ggml.tokens": ["a" * 513] + ["b"] * 619}, "expected at most 512"),
         ({"ggml.tokens": "abc"}, "is the str 'abc'; expected a value of the kind list"),
         ({"ggml.bos_token_id": 620}, "bos_token_id of .* is 620; expected the id of one of its 620 tokens"),
