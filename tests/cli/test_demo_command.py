@@ -37,7 +37,18 @@ def test_it_fails_where_a_drafter_changes_an_answer(tiny, write_lines, monkeypat
 def test_a_bad_prompt_is_an_error(tiny, write_lines, capsys):
     path = write_lines({"prompt": ""})
     assert main(["demo", "--target", str(tiny), "--prompt-file", str(path)]) == 2
-    assert f"{path}:1: prompt is empty" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert f"{path}:1: prompt is empty" in err
+    assert f"{path} has no prompt that can be answered" in err
+
+
+@pytest.mark.heavy
+def test_a_bad_prompt_keeps_no_other_from_its_answer(tiny, write_lines, capsys):
+    path = write_lines({"prompt": ""}, {"prompt": "a"})
+    assert main(["demo", "--target", str(tiny), "--prompt-file", str(path), "--max-new-tokens", "4"]) == 1
+    shown = capsys.readouterr()
+    assert f"{path}:1: prompt is empty" in shown.err
+    assert "1 of 1 answers are token for token the same with and without." in shown.out
 
 
 @pytest.mark.parametrize(
