@@ -19,12 +19,13 @@ from .config import DecoderConfig
 from .errors import LoadError, blamed
 from .huggingface import read_json
 from .language_model import param_shapes
+from .leaves import Shape
 from .new_directory import new_directory
 from .registry import CONFIGS, family_of_config
 from .save import write_tokenizer
 from .sizes import check_numbers
 from .stack import Layout, resolve
-from .stored import CHUNK_BYTES, open_arrays, read_array
+from .stored import CHUNK_BYTES, chunk_of, open_arrays, read_array
 from .tokenizer import Tokenizer
 from .weights import check_tensors, is_stacked
 
@@ -45,11 +46,17 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(
-    directory: str | os.PathLike[str], config: DecoderConfig, params: PyTree, *, tokenizer: Tokenizer | None = None
+    directory: str | os.PathLike[str],
+    config: DecoderConfig,
+    params: PyTree,
+    *,
+    tokenizer: Tokenizer | None = None,
+    also: Callable[[Path], None] | None = None,
 ) -> None:
     """Write parameters as they are, in their layout, dtype and shards, and the tokenizer beside them if one is given.
 
-    All of it appears at once, when everything is written.
+    All of it appears at once, when everything is written. ``also`` writes further files into the directory that it is
+    called with.
 
     Raises:
         FileExistsError: the directory is not empty, or another process is writing it.
@@ -71,6 +78,8 @@ def save_checkpoint(
             checkpointer.save(beside / _PARAMS, args=ocp.args.StandardSave(params, chunks))
         if tokenizer is not None:
             write_tokenizer(beside, tokenizer)
+        if also is not None:
+            also(beside)
         (beside / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
@@ -93,7 +102,7 @@ def load_checkpoint(
         ValueError: the shardings do not fit the parameters.
     """
     directory = Path(directory).resolve()
-    config, layers, written = _settings(directory)
+    config, layers, written = checkpoint_settings(directory)
     with blamed(f"cannot read which parameters {directory} holds", _ADVICE):
         arrays = open_arrays(directory / _PARAMS)
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
@@ -107,6 +116,7 @@ def load_checkpoint(
         one = shardings
         shardings = jax.tree.map(lambda _: one, abstract)
     check_tensors(directory, shapes, {_name(path): leaf.shape for path, leaf in tree_leaves_with_path(abstract)})
+    _check_chunks(directory, {name: chunk_of(array) for name, array in arrays.items()}, shapes)
     jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), abstract, shardings)  # before any is read
 
     wanted = jnp.dtype(written if dtype is None else dtype)
@@ -139,7 +149,18 @@ def _check_layers(
         )
 
 
-def _settings(directory: Path) -> tuple[DecoderConfig, Layout, str]:
+def _check_chunks(directory: Path, chunks: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> None:
+    """A chunk is read as a whole: one larger than its array would take memory that no parameter needs."""
+    for name, chunk in chunks.items():
+        if any(size > max(length, 1) for size, length in zip(chunk, shapes[name], strict=True)):
+            raise LoadError(
+                f"{name} of {directory} has the shape {shapes[name]}, but is stored in chunks of {chunk}; expected "
+                f"none larger, so {_ADVICE}"
+            )
+
+
+def checkpoint_settings(directory: Path) -> tuple[DecoderConfig, Layout, str]:
+    """The configuration, how layers are held, and the dtype, or a LoadError."""
     path = directory / SETTINGS
     classes = {kind.__name__: kind for kind in CONFIGS}
     try:

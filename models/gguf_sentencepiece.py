@@ -15,6 +15,8 @@ from .gguf_file import GGUFFile
 from .gguf_vocabulary import Kind, Vocabulary
 
 _SPACE = "\u2581"
+_MOST_MERGES, _FEW_MERGES = 8, 1000
+"""Ways to cut tokens in two, for each token and beside that; Llama's and Gemma's vocabularies have two a token."""
 _MOST_CHARACTERS = 512  # of a piece; SentencePiece trains at most 16, and each is cut in all ways
 
 
@@ -45,8 +47,10 @@ def _merges(file: GGUFFile, vocabulary: Vocabulary, ids: dict[str, int]) -> list
             f"{file.path} has {len(vocabulary.tokens)} tokens and {len(scores)} scores; expected a finite score for "
             "each, so convert it again"
         )
-    found = []
-    for i, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
+    most = _FEW_MERGES + _MOST_MERGES * len(ids)
+    found: list[tuple[str, str]] = []
+    for i in sorted(range(len(vocabulary.tokens)), key=lambda i: (-scores[i], i)):
+        token, kind = vocabulary.tokens[i], vocabulary.kinds[i]
         if kind not in (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED) or ids.get(token) != i:
             continue  # never made of parts, or none at all, or texts are cut into another id of the same token
         if len(token) > _MOST_CHARACTERS:
@@ -54,9 +58,12 @@ def _merges(file: GGUFFile, vocabulary: Vocabulary, ids: dict[str, int]) -> list
                 f"token {i} of {file.path} has {len(token)} characters; expected at most {_MOST_CHARACTERS}, so "
                 "convert it again"
             )
-        for cut in range(1, len(token)):
-            left, right = ids.get(token[:cut]), ids.get(token[cut:])
-            if left is not None and right is not None:
-                found.append((-scores[i], i, left, right))
-    found.sort()
-    return [(vocabulary.tokens[left], vocabulary.tokens[right]) for _, _, left, right in found]
+        cuts = ((ids.get(token[:cut]), ids.get(token[cut:])) for cut in range(1, len(token)))
+        known = sorted((left, right) for left, right in cuts if left is not None and right is not None)
+        found += ((vocabulary.tokens[left], vocabulary.tokens[right]) for left, right in known)
+        if len(found) > most:
+            raise LoadError(
+                f"the {len(ids)} tokens of {file.path} can be cut into two others in more than {most} ways; expected "
+                "the vocabulary of a language, so convert it again"
+            )
+    return found

@@ -1,6 +1,6 @@
 """What the config.json files of several families say in the same way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,29 +141,50 @@ def rope_parameters(size: int, theta: float, factors: tuple[float, ...] | None) 
     if len(set(factors)) == 1:
         return {"rope_type": "linear", "rope_theta": theta, "factor": factors[0]}
     factor = float(np.round(max(factors), 4))
-    for original in _llama3_contexts(size, theta, factors):
-        settings = dict(zip(_LLAMA3, (factor, 1.0, 4.0, original), strict=True))
+    factor = factor if np.isclose(factor, max(factors), rtol=1e-7) else max(factors)
+    for low, high, original in _llama3_bridges(size, theta, factors):
         got = rope.llama3_factors(
-            size, theta, factor=factor, low_freq_factor=1.0, high_freq_factor=4.0, original_max_positions=original
+            size, theta, factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_positions=original
         )
         if np.allclose(got, factors, rtol=1e-5):
+            settings = dict(zip(_LLAMA3, (factor, low, high, original), strict=True))
             return {"rope_type": "llama3", "rope_theta": theta, **settings}
     raise ValueError(
-        "rope_factors are neither all equal nor those of Llama 3 with low_freq_factor 1 and high_freq_factor 4; "
-        "expected one of these, for config.json can say no others"
+        "rope_factors are neither all equal nor those of Llama 3; expected one of these, for config.json can say no "
+        "others"
     )
 
 
-def _llama3_contexts(size: int, theta: float, factors: tuple[float, ...]) -> list[int]:
-    """Original context lengths that may be behind the factors: read off the bridge, or one of the usual ones."""
-    radians = rope.frequencies(size, theta).astype(np.float64)
-    low = 1 / max(factors)
-    found = []
-    for speed, divisor in zip(radians, factors, strict=True):
-        sharpness = (1 / divisor - low) / (1 - low)
-        if 1e-3 < sharpness < 1 - 1e-3:
-            found.append(round((1 + 3 * sharpness) * 2 * np.pi / float(speed)))
-    return [*dict.fromkeys(found), *(2**power for power in range(9, 18))]
+_CONTEXT = 8192
+
+
+def _llama3_bridges(size: int, theta: float, factors: tuple[float, ...]) -> Iterator[tuple[float, float, int]]:
+    """``low_freq_factor``, ``high_freq_factor`` and original context that may be behind the factors.
+
+    Between fast and slow pairs sharpness is a line over the pairs' speed. Of all that say the same line, those with
+    Llama 3's own factors, 1 and 4, come first, and a context read off the bridge or one of the usual ones.
+    """
+    speeds = rope.frequencies(size, theta).astype(np.float64)
+    least = 1 / max(factors)
+    sharpness = (1 / np.asarray(factors) - least) / (1 - least)
+    inside = np.flatnonzero((sharpness > 1e-3) & (sharpness < 1 - 1e-3))
+    for place in inside:
+        yield 1.0, 4.0, round((1 + 3 * sharpness[place]) * 2 * np.pi / speeds[place])
+    for power in range(9, 18):
+        yield 1.0, 4.0, 2**power
+    # The line through what lies on it; of a single pair, or none, with what lies next to it on both sides.
+    first, last = (inside[0], inside[-1]) if len(inside) else (int(np.argmax(sharpness < 0.5)),) * 2
+    near = [place for place in (first - 1, last + 1) if 0 <= place < len(speeds) and first == last]
+    slopes = [
+        (sharpness[a] - sharpness[b]) / (speeds[a] - speeds[b])
+        for a, b in ([(first, last)] if first != last else [(first, other) for other in near])
+    ]
+    slope = max(slopes, default=0.0)
+    if slope <= 0:
+        return
+    start = speeds[first] - sharpness[first] / slope
+    turns = _CONTEXT / (2 * np.pi)
+    yield float(start * turns), float((start + 1 / slope) * turns), _CONTEXT
 
 
 def rotary_shape(raw: Raw) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 
 from .errors import LoadError
+from .huggingface import indexed_shards
 
 BESIDE_WEIGHTS = (
     "tokenizer.json",
@@ -45,7 +46,11 @@ def fetch(name: str) -> Path:
             "pip install 'specdec-jax[hub]', or give the path of a directory or a GGUF file"
         ) from error
     try:
-        return Path(library.snapshot_download(name, allow_patterns=list(FILES)))
+        path = Path(library.snapshot_download(name, allow_patterns=list(FILES)))
+        shards = [shard for shard in indexed_shards(path) if not (path / shard).exists()]  # under names of their own
+        return Path(library.snapshot_download(name, allow_patterns=shards)) if shards else path
+    except LoadError:
+        raise
     # Failures come from its HTTP library too, under names that changed from version to version.
     except Exception as error:
         raise LoadError(

@@ -14,6 +14,7 @@ from .tokenizer import Tokenizer
 from .weights import Tensors, row_blocks
 
 _DTYPES = ("F32", "F16", "BF16")
+_INDEX = "model.safetensors.index.json"
 _MOST_JSON = 1 << 26  # bytes; the index of the largest models has a few million, the largest tokenizers 35
 _MOST_TEMPLATE = 1 << 20  # bytes; the longest have some ten thousand
 _STRANGE = "a \U0010fffd\ue000 b"
@@ -75,14 +76,11 @@ def tensors_from_directory(directory: Path) -> Tensors:
 
 
 def _safetensors(directory: Path) -> list[Path]:
-    whole, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    whole, index = directory / "model.safetensors", directory / _INDEX
     if whole.exists():
         return [whole]
     if index.exists():
-        shards = read_json(index).get("weight_map")
-        if not isinstance(shards, dict):
-            raise LoadError(f"{index} has no weight_map; expected the shard of each tensor")
-        paths = [directory / name for name in _shard_names(shards.values(), index)]
+        paths = [directory / name for name in indexed_shards(directory)]
         missing = [path.name for path in paths if not path.exists()]
         if missing:
             raise LoadError(f"{directory} lacks {', '.join(missing)}, which {index.name} lists; download all shards")
@@ -94,6 +92,17 @@ def _safetensors(directory: Path) -> list[Path]:
             "opened; expected model.safetensors, so convert it (save_pretrained writes safetensors)"
         )
     raise LoadError(f"{directory} has no weights; expected model.safetensors or {index.name} and its shards")
+
+
+def indexed_shards(directory: Path) -> list[str]:
+    """The names of the files that a directory's index lists; none where there is no index."""
+    index = directory / _INDEX
+    if not index.exists():
+        return []
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict):
+        raise LoadError(f"{index} has no weight_map; expected the shard of each tensor")
+    return _shard_names(shards.values(), index)
 
 
 def _shard_names(values: Iterable[Any], index: Path) -> list[str]:
@@ -157,8 +166,10 @@ def tokenizer_from_directory(directory: Path, config: dict[str, Any]) -> Tokeniz
 
 
 def special_ids(path: Path) -> dict[str, Any]:
-    """What a config.json says about special tokens, checked."""
+    """What a config.json says about special tokens, checked. Early conversions of Llama have -1 for no padding."""
     config = read_json(path)
+    if config.get("pad_token_id") == -1:
+        config["pad_token_id"] = None
     return {
         key: config[key]
         for key in ("bos_token_id", "eos_token_id", "pad_token_id")

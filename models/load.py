@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from specdec_jax._typing import PyTree
 from specdec_jax.lm import LanguageModel
 
-from .checkpoint import SETTINGS, load_checkpoint
+from .checkpoint import SETTINGS, checkpoint_settings, load_checkpoint
 from .config import DecoderConfig
 from .errors import LoadError
 from .family import Family
@@ -72,6 +72,23 @@ def load(
         LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
             quantisation that is not supported, or tensors that do not fit the configuration.
     """
+    loaded, read = opened(path_or_name, dtype=dtype, layers=layers, hidden_layers=hidden_layers, mesh=mesh, whole=whole)
+    return loaded._replace(params=read())
+
+
+def opened(
+    path_or_name: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike | None = None,
+    layers: Layout = "auto",
+    hidden_layers: tuple[int, ...] | None = None,
+    mesh: Mesh | None = None,
+    whole: bool = False,
+) -> tuple[Loaded, Callable[[], PyTree]]:
+    """What `load` returns, but without its params, and what reads these: so that one can look before weights are read.
+
+    Arguments and errors are `load`'s.
+    """
     dtype = checked_dtype(dtype)
     path, name = place_of(path_or_name)
 
@@ -86,8 +103,8 @@ def load(
     variant = partial(model_from_config, config, dtype=dtype, layers=layers, **tokens)
     stacked = resolve(layers) == "stacked"
     shardings = place(config, layers=layers)
-    params = assemble(contents.spec, contents.tensors, stacked=stacked, dtype=dtype, shardings=shardings)
-    return Loaded(variant(hidden_layers=hidden_layers), params, contents.tokenizer, config, variant, name)
+    read = partial(assemble, contents.spec, contents.tensors, stacked=stacked, dtype=dtype, shardings=shardings)
+    return Loaded(variant(hidden_layers=hidden_layers), None, contents.tokenizer, config, variant, name), read
 
 
 def _checkpoint(
@@ -97,14 +114,18 @@ def _checkpoint(
     layers: Layout,
     hidden_layers: tuple[int, ...] | None,
     place: Callable[..., PyTree],
-) -> Loaded:
+) -> tuple[Loaded, Callable[[], PyTree]]:
     tokenizer = tokenizer_from_directory(path, {})
-    config, params, written = load_checkpoint(path, dtype=dtype, shardings=place)
+    config, written, _ = checkpoint_settings(path)
     if layers not in ("auto", written):
         raise LoadError(f"{path} holds its layers {written}; expected layers to be 'auto' or {written!r}")
     tokens = _tokens(tokenizer, config, path)
     variant = partial(model_from_config, config, dtype=dtype, layers=written, **tokens)
-    return Loaded(variant(hidden_layers=hidden_layers), params, tokenizer, config, variant, name)
+    model = variant(hidden_layers=hidden_layers)
+    return (
+        Loaded(model, None, tokenizer, config, variant, name),
+        lambda: load_checkpoint(path, dtype=dtype, shardings=place).params,
+    )
 
 
 def _tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def save(
     Args:
         directory: where to; it must be empty or not exist. All files appear at once, when everything is written.
         config: the model's configuration.
-        params: its parameters, in either layout. One layer's tensors are copied to the host at a time.
+        params: its parameters, in either layout.
         tokenizer: written beside it with its end tokens and its chat template, if given.
         special_ids: what config.json says about ``bos_token_id``, ``eos_token_id`` and ``pad_token_id`` of a model
             without a tokenizer; by default that there are none.

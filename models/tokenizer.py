@@ -11,6 +11,7 @@ import tokenizers
 from .chat import ChatTemplate, Message
 
 _INCOMPLETE = "\ufffd"  # what the bytes of half a character decode to
+_LONG, _LONGEST_CHARACTER = 16, 4  # tokens that make no character, and bytes of one in UTF-8
 
 
 class Tokenizer:
@@ -196,7 +197,22 @@ class TextStream:
             if text and not text.endswith(_INCOMPLETE):
                 pieces.append(text)
                 self._context, self._pending = self._pending, []
+            elif len(self._pending) >= _LONG:
+                pieces.append(self._first_half())
         return "".join(pieces)
+
+    def _first_half(self) -> str:
+        """The text of half of what is pending, where nothing to come can change it; else nothing.
+
+        Bytes that make no character would otherwise be decoded again with each that follows them.
+        """
+        half = len(self._pending) // 2
+        before, first, whole = (self._decode(self._context + self._pending[:end]) for end in (0, half, None))
+        # So much comes after it that every character which begins in it has ended.
+        if not whole.startswith(first) or len(whole) - len(first) < _LONGEST_CHARACTER:
+            return ""
+        self._context, self._pending = self._pending[:half], self._pending[half:]
+        return first[len(before) :]
 
     def flush(self) -> str:
         """What is left when no more ids come."""

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ..models import load, resolve, save, save_checkpoint
+from ..models.draft_vocabulary import FILE as DRAFT_IDS
 from ..models.hub import BESIDE_WEIGHTS
 from ..models.huggingface import special_ids
 from ..models.new_directory import check_new
@@ -43,23 +44,23 @@ def main(args: Sequence[str]) -> int:
         check_new(destination)  # before anything is loaded
     except FileExistsError as error:
         raise UserError(str(error)) from None
+    source = resolve(options.source).path  # where `load` reads it
+    is_directory, config = source.is_dir(), source / "config.json"
+    ids = special_ids(config) if is_directory and config.is_file() else {}
     loaded = load(options.source, dtype=options.dtype)
-    source = resolve(options.source).path  # where `load` read it
-    is_directory = source.is_dir()
 
     def copy(folder: Path) -> None:
         """As they are, for nobody knows them better."""
-        for name in BESIDE_WEIGHTS if is_directory else ():
-            if (source / name).is_file():
+        # A checkpoint's tokenizer knows the end tokens of config.json too, which it has not.
+        for name in (DRAFT_IDS,) if options.format == "orbax" else BESIDE_WEIGHTS:
+            if is_directory and (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
 
-    config = source / "config.json"
-    ids = special_ids(config) if is_directory and config.is_file() else {}
     if loaded.tokenizer is not None:  # it knows the others, from several files
         ids = {key: ids[key] for key in ids if key == "pad_token_id"}
     try:
         if options.format == "orbax":
-            save_checkpoint(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer)
+            save_checkpoint(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, also=copy)
         else:
             save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
     except (ValueError, OSError) as error:

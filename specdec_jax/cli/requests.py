@@ -43,6 +43,7 @@ def reader(
     # Ids past the tokenizer's are padding of the logits, and a tokenizer may have some past these: no prompts either.
     size, tokenizer = target.model.vocab_size, target.tokenizer
     size = size if tokenizer is None else min(size, tokenizer.vocab_size)
+    holes = frozenset() if tokenizer is None else frozenset(tokenizer.holes())
 
     def read(index: int, prompt: Prompt | Fault) -> Request | Refused:
         if isinstance(prompt, Fault):
@@ -53,6 +54,8 @@ def reader(
             ids = _token_ids(prompt, messages, tokenizer, how)
             made = Request(index, ids, sampling._replace(**prompt.sampling), limit, prompt.seed, prompt)
             check(made, config, vocab_size=size, max_positions=target.model.max_positions)
+            if (hole := next((i for i in ids if i in holes), None)) is not None:
+                raise PromptError(f"the target's vocabulary has no token {hole}; expected ids of tokens alone")
         except ValueError as error:
             return Refused(index, str(error), prompt)
         return made

@@ -49,6 +49,20 @@ def test_a_directory_becomes_a_checkpoint_and_a_directory_again(tiny, tmp_path, 
     assert main(["convert", str(tiny), str(tmp_path / "again"), "--format", "orbax"]) == 2
 
 
+@pytest.mark.parametrize("form", ["huggingface", "orbax"])
+def test_what_belongs_to_a_drafter_comes_along(form, tiny, tmp_path):
+    """Its draft vocabulary; and -1 for no padding, which early conversions of Llama have, is none."""
+    source = tmp_path / "source"
+    shutil.copytree(tiny, source)
+    (source / "draft_vocabulary.json").write_text('{"ids": [4, 5]}')
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"pad_token_id": -1}))
+    assert main(["convert", str(source), str(tmp_path / "out"), "--format", form]) == 0
+    assert (tmp_path / "out" / "draft_vocabulary.json").read_text() == '{"ids": [4, 5]}'
+    if form == "huggingface":
+        assert json.loads((tmp_path / "out" / "config.json").read_text())["pad_token_id"] is None
+
+
 @pytest.mark.parametrize("layers", ["stacked", "unrolled"])
 def test_a_checkpoint_becomes_a_directory(layers, tiny, tmp_path):
     want = models.load(tiny, dtype=jnp.float32, layers=layers)

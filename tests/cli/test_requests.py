@@ -1,12 +1,14 @@
 """From prompts to requests, for which nothing is compiled."""
 
+import json
+
 import pytest
 import tokenizers
 
 from specdec_jax import GenerateConfig, SamplingParams, models
-from specdec_jax.batch import Request
+from specdec_jax.batch import Refused, Request
 from specdec_jax.cli.generate import Options
-from specdec_jax.cli.prompts import from_arguments
+from specdec_jax.cli.prompts import Prompt, from_arguments
 from specdec_jax.cli.requests import prepare, reader, template_variables
 
 
@@ -30,6 +32,22 @@ def test_characters_that_the_vocabulary_cannot_spell(chat, other):
     assert [request.index for request in asked] == [0]
     (fault,) = faults
     assert "the target's vocabulary has no tokens for 'é!'; expected a text without these characters" in fault.why
+
+
+def test_ids_without_a_token_are_no_prompt(other):
+    """N-grams would guess them again."""
+    folder = other("holed")
+    path = folder / "tokenizer.json"
+    raw = json.loads(path.read_text())
+    del raw["model"]["vocab"]["c"]
+    path.write_text(json.dumps(raw))
+    read = reader(
+        models.load(folder), config=GenerateConfig(capacity=64), sampling=SamplingParams(), max_new_tokens=8, chat=False
+    )
+    good, bad = (read(0, Prompt(where="here", token_ids=ids)) for ids in ([5, 7], [5, 6]))
+    assert isinstance(good, Request)
+    assert isinstance(bad, Refused)
+    assert bad.why == "the target's vocabulary has no token 6; expected ids of tokens alone"
 
 
 @pytest.mark.parametrize(("given", "text"), [("{}", "b c"), ('{"thinking": true}', "a b c")])

@@ -100,6 +100,18 @@ def test_a_chunk_that_is_lost_is_no_zeros(tmp_path):
         models.load_checkpoint(tmp_path / "ours")
 
 
+def test_a_chunk_that_is_larger_than_its_array(tmp_path):
+    """Packed it is small, but it would be read as a whole."""
+    models.save_checkpoint(tmp_path / "ours", SMALL, models.init_params(SMALL, jax.random.key(0), layers="unrolled"))
+    store = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{tmp_path / 'ours' / 'params'}/"}}
+    tensorstore.KvStore.open(store).result().delete_range(tensorstore.KvStore.KeyRange("head.weight/", "head.weight0"))
+    metadata = {"shape": [7, 8], "chunks": [7, 1 << 40], "dtype": "<f4"}
+    array = {"driver": "zarr", "kvstore": {**store, "path": "head.weight/"}, "metadata": metadata}
+    tensorstore.open(array, create=True, delete_existing=True).result()
+    with pytest.raises(LoadError, match=r"head.weight of .* has the shape \(7, 8\), but is stored in chunks of \(7,"):
+        models.load_checkpoint(tmp_path / "ours")
+
+
 def test_parameters_of_many_chunks(tmp_path, monkeypatch):
     """Cut along several axes."""
     monkeypatch.setattr(models.checkpoint, "CHUNK_BYTES", 48)

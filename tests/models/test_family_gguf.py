@@ -18,6 +18,10 @@ GGUF_CASES = {
     "qwen3": of("qwen3", head_dim=12),
     "qwen3 with bias and windows": CASES["qwen3 with bias and windows"],
     "gemma3": of("gemma3", **(GEMMA | {"query_pre_attn_scalar": 12})),
+    # Known by its layers: of the family it alone divides by something else than the head size.
+    "gemma3 27b": of(
+        "gemma3", **(GEMMA | {"num_hidden_layers": 62, "query_pre_attn_scalar": 8, "sliding_window_pattern": 6})
+    ),
     "phi3": of("phi3", sliding_window=7, num_key_value_heads=4, rope_parameters=HALF_TURNS),
     "gpt2": CASES["gpt2 with another inner width and an own head"],
 }

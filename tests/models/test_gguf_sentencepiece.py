@@ -6,10 +6,12 @@ import pytest
 import tokenizers
 from vocabularies import FIXTURE, SENTENCEPIECE, sentencepiece_metadata, tokenizer_of
 
-from specdec_jax.models import LoadError
+from specdec_jax.models import LoadError, gguf_sentencepiece
 
 BOS, EOS, END = 1, 2, 3
 TEXTS = FIXTURE["texts"]
+WAYS = ["".join(letters) for size in range(1, 10) for letters in itertools.product("ab", repeat=size)]
+"""Each can be cut everywhere."""
 
 
 @pytest.fixture
@@ -152,6 +154,12 @@ def test_what_is_refused(changes, message, read):
     kinds = {"ggml.token_type": [1] * 620} if "ggml.tokens" in changes else {}
     with pytest.raises(LoadError, match=message):
         read("llama", **kinds | changes)
+
+
+def test_more_ways_to_cut_tokens_than_a_language_has(read, monkeypatch):
+    monkeypatch.setattr(gguf_sentencepiece, "_MOST_MERGES", 0)
+    with pytest.raises(LoadError, match="can be cut into two others in more than 1000 ways; expected"):
+        read("llama", **{"ggml.tokens": WAYS[:620], "ggml.token_type": [1] * 620})
 
 
 @pytest.mark.parametrize("name", SENTENCEPIECE)

@@ -1,11 +1,13 @@
 """What a model may be called: a path, a short name, or its name on the hub."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from safetensors import safe_open
 
 from specdec_jax import models
 from specdec_jax.models import LoadError
@@ -32,7 +34,7 @@ def hub(monkeypatch, tmp_path):
             asked.append((name, options))
             if isinstance(answer, Exception):
                 raise answer
-            return str(answer)
+            return str(answer() if callable(answer) else answer)
 
         monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
         return asked
@@ -46,6 +48,25 @@ def test_fetched(hub, saved):
     assert loaded.name == NAME
     assert loaded.model.vocab_size == 97
     assert asked == [(NAME, {"allow_patterns": list(FILES)})], "its own cache, settings and access token apply"
+
+
+def test_shards_under_names_of_their_own(hub, saved, tmp_path):
+    """The index lists them."""
+    snapshot = tmp_path / "snapshot"
+    shutil.copytree(saved, snapshot)
+    (snapshot / "model.safetensors").rename(snapshot / "held-back")
+    names = [*safe_open(snapshot / "held-back", "np").keys()]
+    index = {"weight_map": dict.fromkeys(names, "weights-of-2024.safetensors")}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    def answer():
+        if len(asked) == 2:
+            (snapshot / "held-back").rename(snapshot / "weights-of-2024.safetensors")
+        return snapshot
+
+    asked = hub(answer)
+    assert models.load(NAME).model.vocab_size == 97
+    assert asked[1] == (NAME, {"allow_patterns": ["weights-of-2024.safetensors"]})
 
 
 def test_no_code_and_no_other_weights_are_fetched():

@@ -1,6 +1,7 @@
 """A target and a draft with one tokenizer work whatever the padding of their logits; other pairs are refused."""
 
 import functools
+import importlib
 
 import jax
 import jax.numpy as jnp
@@ -194,6 +195,18 @@ def test_a_hole_in_either_vocabulary():
     fitted = models.pair(holed, whole)
     scores = logits(fitted.model, fitted.params, jnp.asarray([[3, 1, 4]]))[0, 0]
     assert np.flatnonzero(np.isneginf(scores)).tolist() == [7, *range(TOKENS, 44)]
+
+
+def test_another_vocabulary_is_refused_before_weights_are_read(monkeypatch, tmp_path):
+    draft = tiny(TOKENS, tokens=["X", *WORDS[1:]])
+    models.save(tmp_path / "draft", draft.config, draft.params, tokenizer=draft.tokenizer)
+    monkeypatch.setattr(
+        importlib.import_module("specdec_jax.models.load"),
+        "assemble",
+        lambda *_, **how: pytest.fail("read its weights"),
+    )
+    with pytest.raises(ValueError, match="token 0 is 'w0' to the target"):
+        models.load_draft(tmp_path / "draft", tiny(TOKENS))
 
 
 def test_vocabularies_that_share_nothing():

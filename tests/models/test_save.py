@@ -1,5 +1,6 @@
 """What `models.save` writes loads in transformers and here, whole or not at all."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -55,21 +56,27 @@ def test_bfloat16_is_saved_as_it_is(tmp_path):
     bits_equal(models.load(tmp_path / "ours", dtype=jnp.bfloat16).params, loaded.params)
 
 
+@pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (0.5, 2.0), (3.0, 3.2), (1.0, 9.0)])
 @pytest.mark.parametrize("original", [24, 8192])
-def test_llama3_rope_survives(original, tmp_path):
+def test_llama3_rope_survives(original, low, high, tmp_path):
     """A configuration holds its factors only; config.json gets back the settings that they come from."""
     scaling = {
         "rope_type": "llama3",
         "rope_theta": 500000.0,
         "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
         "original_max_position_embeddings": original,
     }
     make(of("llama", rope_parameters=scaling, head_dim=16)).save_pretrained(tmp_path / "theirs")
     loaded = models.load(tmp_path / "theirs")
     models.save(tmp_path / "ours", loaded.config, loaded.params)
-    assert models.load(tmp_path / "ours").config == loaded.config
+    want, got = loaded.config, models.load(tmp_path / "ours").config
+    assert isinstance(want, models.LlamaConfig)
+    assert isinstance(got, models.LlamaConfig)
+    assert got.rope_factors == pytest.approx(want.rope_factors, rel=1e-6)
+    assert dataclasses.replace(got, rope_factors=want.rope_factors) == want
+    assert (low, high) != (1.0, 4.0) or got == want
 
 
 def test_an_occupied_directory_is_left_alone(tmp_path):

@@ -91,6 +91,21 @@ def test_a_character_comes_with_its_last_byte(kind, made):
     assert [piece for piece in pieces if piece][-3:] == ["\U00012345"] * 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_that_make_no_character_are_given_out(kind, made):
+    """They could be decoded again and again with each that follows; a half character at the end still waits."""
+    tokenizer = made[kind]
+    euro = tokenizer.encode("a€", add_special_tokens=False)
+    if len(euro) < 3:
+        pytest.skip("spells it in one token")
+    stray = euro[-2]
+    ids = [*[stray] * 100, *euro]
+    pieces, rest = streamed(tokenizer, ids)
+    assert "".join(pieces) + rest == tokenizer.decode(ids)
+    assert pieces[-1].endswith("€")
+    assert "".join(pieces[:50]).count("\ufffd") > 30
+
+
 def test_stray_bytes_cost_no_other_character(made):
     """sentencepiece does so too; the tokenizers library alone would spoil the character before them."""
     tokenizer = made["llama"]
