@@ -4,6 +4,7 @@ Everything follows from alpha, the chance that a drafted token is kept, taken to
 ICML 2023, section 3), and from costs in steps of the target: c of one drafted token, v of a pass over K + 1 tokens.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,7 +27,10 @@ _LONGEST = 2**16
 def expected_tokens(alpha: float, K: int) -> float:
     """Tokens of a round: (1 - alpha^(K+1)) / (1 - alpha), equation 1."""
     _check(alpha, K)
-    return float(sum(alpha**kept for kept in range(K + 1)))
+    if alpha in (0, 1) or K == 0:
+        return 1.0 + K * alpha
+    # Near 1 the difference of a power from 1 would be rounded away.
+    return math.expm1((K + 1) * math.log(alpha)) / (alpha - 1)
 
 
 def tokens_of(alphas: Sequence[float]) -> float:

@@ -33,6 +33,7 @@ from .prompts import SHIPPED, from_file
 _TEMPERATURE = 1.0
 _SHOWN = 6
 _NAME = 34
+_IDLE = "No guess was kept, so this says nothing of the drafter: ask for more tokens or draws, or of other prompts"
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 """By which logits may differ between passes of different shapes, and q with them, see `check_drafter`."""
 
@@ -89,6 +90,11 @@ class Finding:
     what: str
     figures: dict[str, Any]
 
+    @property
+    def idle(self) -> bool:
+        """Whether guesses were counted and none was kept: it holds, but of the drafter it says nothing."""
+        return self.figures.get("accepted") == 0
+
 
 def main(args: Sequence[str]) -> int:
     """Run the command; 1 where something does not hold."""
@@ -125,7 +131,8 @@ def main(args: Sequence[str]) -> int:
         console.print(_line(finding))
     holds = all(finding.holds for finding in found)
     report = {"target": options.target, "draft": made.name, "dtype": dtype, "holds": holds}
-    print(json.dumps(report | {"checks": [dataclasses.asdict(finding) for finding in found]}))
+    checks = [dataclasses.asdict(finding) | {"idle": finding.idle} for finding in found]
+    print(json.dumps(report | {"checks": checks}))
     return 0 if holds else 1
 
 
@@ -135,8 +142,9 @@ def _line(finding: Finding) -> Table:
     row.add_column(width=2)
     row.add_column(width=_NAME)
     row.add_column()
-    mark = Text("ok", "green") if finding.holds else Text("NO", "red")
-    row.add_row(mark, Text(finding.check), Text(finding.what))
+    mark = Text("NO", "red") if not finding.holds else Text("--", "yellow") if finding.idle else Text("ok", "green")
+    said = f"{finding.what}. {_IDLE}" if finding.idle else finding.what
+    row.add_row(mark, Text(finding.check), Text(said))
     return row
 
 
@@ -157,7 +165,7 @@ def findings(
 def _contract(name: str, check, arguments, tolerance: float) -> Finding:
     try:
         check(*arguments, tolerance=tolerance)
-    except BrokenContractError as error:
+    except (BrokenContractError, ValueError) as error:  # the latter where there was nothing to look at
         return Finding(name, False, str(error), {})
     return Finding(name, True, f"in every way it is relied on, to {tolerance:g} in logits", {"tolerance": tolerance})
 
@@ -214,13 +222,15 @@ def _equal(found: Equality) -> str:
             f"{one.rounding:.1e})"
         )
     text += "".join(f"; {ending}" for ending in found.endings)
+    text += f"; {found.accepted} of {found.drafted} guesses kept"
     return text if found.tokens else f"{text}; there was nothing to compare"
 
 
 def _figures(found: Equality) -> dict[str, Any]:
     differences = [one._asdict() | {"is_tie": one.is_tie} for one in found.differences]
     endings = [{"row": one.row, "what": str(one)} for one in found.endings]
-    return known({"rows": found.rows, "tokens": found.tokens, "differences": differences, "endings": endings})
+    counts = {"rows": found.rows, "tokens": found.tokens, "drafted": found.drafted, "accepted": found.accepted}
+    return known(counts | {"differences": differences, "endings": endings})
 
 
 def _next_tokens(pair: Pair, prompt: list[int], options: Options, tokenizer: Tokenizer | None) -> Finding:
@@ -257,7 +267,8 @@ def _distribution(found: NextTokens, after: int, tokenizer: Tokenizer | None) ->
         f"{found.compared} with the rare ones taken together: p-value {found.p_value:.2g}, expected above "
         f"{SIGNIFICANCE:g}. Had the likeliest of these lost "
         f"{found.smallest:.2g} of probability to the others, that would have shown with probability {POWER}; what "
-        "moves within one, such as a remainder, does not show. " + "; ".join(shown)
+        f"moves within one, such as a remainder, does not show. {found.accepted} of {found.drafted} guesses kept. "
+        + "; ".join(shown)
     )
     cells = [
         {"tokens": list(cell.tokens), "rest": cell.rest, "probability": cell.probability, "count": count}
@@ -269,6 +280,8 @@ def _distribution(found: NextTokens, after: int, tokenizer: Tokenizer | None) ->
         "p_value": found.p_value,
         "compared": found.compared,
         "smallest_bias": found.smallest,
+        "drafted": found.drafted,
+        "accepted": found.accepted,
         "cells": cells,
     }
     return what, figures

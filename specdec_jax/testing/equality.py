@@ -27,10 +27,12 @@ class Pair(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A row's new tokens, and why it ended after them."""
+    """A row's new tokens, why it ended after them, and how many guesses were made and kept."""
 
     tokens: list[int]
     finish_reason: FinishReason
+    drafted: int = 0
+    accepted: int = 0
 
 
 class Difference(NamedTuple):
@@ -75,6 +77,9 @@ class Equality(NamedTuple):
     differences: list[Difference]
     endings: list[Ending]
     """Also past a tie: there are no end tokens here, so where a row ends does not follow from its tokens."""
+    drafted: int
+    accepted: int
+    """Guesses that were made and kept. Where none was kept, this says nothing of who made them."""
 
     @property
     def holds(self) -> bool:
@@ -115,7 +120,11 @@ def answers(
             controller=constant() if controller is None else controller,
         )
         tokens, new, reasons = (np.asarray(part) for part in (out.tokens, out.lengths, out.finish_reason))
-        rows += [Answer(tokens[row, : new[row]].tolist(), FinishReason(reasons[row])) for row in range(len(chosen))]
+        drafted, accepted = np.asarray(out.stats.drafted).tolist(), np.asarray(out.stats.accepted).tolist()
+        rows += [
+            Answer(tokens[row, : new[row]].tolist(), FinishReason(reasons[row]), drafted[row], accepted[row])
+            for row in range(len(chosen))
+        ]
     return rows
 
 
@@ -157,7 +166,8 @@ def equality(
             float(one[theirs[place]] - one[mine[place]]) for one in _scores(pair, before, width, temperature, noise)
         ]
         differences.append(Difference(row, place, mine[place], theirs[place], gaps[0], rounding=max(gaps) - min(gaps)))
-    return Equality(len(got), compared, differences, endings)
+    made, kept = sum(one.drafted for one in got), sum(one.accepted for one in got)
+    return Equality(len(got), compared, differences, endings, made, kept)
 
 
 def _scores(pair: Pair, before: list[int], width: int, temperature: float, noise: Array | None) -> list[Array]:

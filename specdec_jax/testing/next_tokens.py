@@ -43,6 +43,10 @@ class NextTokens(NamedTuple):
     """The smallest bias that would have been found with probability `POWER`, in total variation: so much probability
     moved from the likeliest of the cells compared to all others. What moves within one of them does not show."""
 
+    drafted: int
+    accepted: int
+    """Guesses that were made and kept in all draws. Where none was kept, this says nothing of who made them."""
+
     @property
     def holds(self) -> bool:
         return self.p_value > SIGNIFICANCE
@@ -83,7 +87,7 @@ def next_tokens(
         )
     draws = -(-draws // batch) * batch
     prompts = np.tile(np.asarray(prompt, np.int32), (batch, 1))
-    rows = []
+    rows, drafted, accepted = [], 0, 0
     for number in range(draws // batch):
         out = generate(
             *pair,
@@ -102,10 +106,12 @@ def next_tokens(
                 "target whose logits are neither NaN nor infinite there"
             )
         rows.append(np.asarray(out.tokens)[:, :depth])
+        drafted, accepted = drafted + int(out.stats.drafted.sum()), accepted + int(out.stats.accepted.sum())
     cells = likely_cells(pair.target, pair.target_params, prompt, sampling, depth, width)
     counts = count(cells, np.concatenate(rows))
     test = count_test(np.array([cell.probability for cell in cells]), draws)
-    return NextTokens(cells, counts, draws, test.p_value(np.array(counts)), len(test.expected), test.smallest_bias())
+    p_value = test.p_value(np.array(counts))
+    return NextTokens(cells, counts, draws, p_value, len(test.expected), test.smallest_bias(), drafted, accepted)
 
 
 def room_after(model: LanguageModel, prompt: list[int], config: GenerateConfig) -> int:

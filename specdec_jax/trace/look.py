@@ -31,7 +31,7 @@ class Seen(NamedTuple):
     accept: Float[Array, "B K"] | None
     draw: Float[Array, "B K"] | None
     follow_p: Float[Array, "B"]
-    follow_chance: Float[Array, "B"]
+    follow_chance: Float[Array, "B"] | None
     likeliest: Int[Array, "B T n"]
     likeliest_p: Float[Array, "B T n"]
     likeliest_q: Float[Array, "B T n"]
@@ -49,7 +49,7 @@ def look(rule: str, n: int, info: Round, evidence: Evidence) -> Seen:
         return jnp.take_along_axis(values, tokens[..., None], axis=-1)[..., 0]
 
     p_next = jnp.take_along_axis(p, accepted[:, None, None], axis=1)[:, 0]
-    weights = p_next if parts is None else parts.next_weights(proposal, p, accepted)
+    weights = None if parts is None else parts.next_weights(proposal, p, accepted)
     top_p, top = lax.top_k(p, n)
     return Seen(
         guesses=info.guesses,
@@ -62,7 +62,7 @@ def look(rule: str, n: int, info: Round, evidence: Evidence) -> Seen:
         accept=None if parts is None else parts.thresholds(proposal, p),
         draw=None if parts is None else uniforms(keys, K),
         follow_p=of(p_next, verdict.next_token),
-        follow_chance=of(weights, verdict.next_token) / weights.sum(-1),
+        follow_chance=None if weights is None else of(weights, verdict.next_token) / weights.sum(-1),
         likeliest=top,
         likeliest_p=top_p,
         likeliest_q=jnp.take_along_axis(jnp.pad(q, ((0, 0), (0, 1), (0, 0))), top, axis=2),
@@ -78,7 +78,8 @@ def told(seen: Seen, row: int) -> RoundRecord:
 
     follow = None
     if committed > accepted:
-        follow = Follow(*(of[row].item() for of in (seen.follow, seen.follow_p, seen.follow_chance)))
+        chance = None if seen.follow_chance is None else seen.follow_chance[row].item()
+        follow = Follow(seen.follow[row].item(), seen.follow_p[row].item(), chance)
     top = seen.likeliest, seen.likeliest_p, seen.likeliest_q
 
     def choices(place):

@@ -30,8 +30,9 @@ class Follow(NamedTuple):
 
     token: int
     p: float
-    chance: float
-    """With which it was drawn: its part of what was left of p after a refusal, or p itself."""
+    chance: float | None
+    """With which it was drawn: its part of what was left of p after a refusal, or p itself; None for rules that draw
+    nothing there."""
 
 
 class RoundRecord(NamedTuple):

@@ -23,7 +23,8 @@ class Side(NamedTuple):
 
     thresholds: Values  # [N, K]: guess i is accepted where its draw is below
     kept: Values  # [N]
-    at_least: Values  # [N, K]: the chance, over the draws, that at least i guesses are kept
+    # [N, K]: the chance that at least i guesses are kept, given the first i, over what is drawn and guessed after them
+    at_least: Values
 
 
 class Duel(NamedTuple):

@@ -8,7 +8,6 @@ import numpy as np
 from .._typing import Float
 from . import bars, rounds
 from .duel import Duel
-from .glyphs import visible
 from .page import render
 from .picture import Picture
 from .story import Story, tell
@@ -46,7 +45,6 @@ def told(p: Float[np.ndarray, "V"], q: Float[np.ndarray, "V"], duel: Duel, label
 
 def page(told: Told, *, prompt: str | None, target: str, draft: str) -> str:
     """The whole page as HTML that needs nothing else. ``prompt``: what the token follows, if anything."""
-    prompt = None if prompt is None else visible(prompt)
     return render("explain.html", prompt=prompt, target=target, draft=draft, **told._asdict())
 
 

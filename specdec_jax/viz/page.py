@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jinja2
 
+from .glyphs import visible
 from .picture import inline
 
 _PAGES = jinja2.Environment(
@@ -15,6 +16,7 @@ _PAGES = jinja2.Environment(
 )
 _PAGES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
 _PAGES.filters["inline"] = inline
+_PAGES.filters["visible"] = visible
 
 
 def render(template: str, **values: object) -> str:

@@ -42,6 +42,9 @@ def test_an_exact_pair(line, capsys):
     assert draws["draws"] == sum(cell["count"] for cell in draws["cells"]) == 64
     assert 0 < draws["smallest_bias"] < 1
     for one in found["checks"]:
+        if "drafted" in one["figures"]:
+            assert 0 <= one["figures"]["accepted"] <= one["figures"]["drafted"]
+            assert one["idle"] == (one["figures"]["accepted"] == 0)
         if "rows" in one["figures"]:
             assert (one["figures"]["rows"], one["figures"]["differences"]) == (2, [])
 
@@ -65,7 +68,7 @@ def test_a_drafter_that_lies(line, capsys, monkeypatch):
 
     monkeypatch.setattr(drafting, "make", lying)
     monkeypatch.setattr(check, "_equalities", lambda *args: iter(()))  # costly, and not what it lies about
-    monkeypatch.setattr(check, "next_tokens", lambda *args, **how: NextTokens([], [], 64, 0.5, 2, 0.1))
+    monkeypatch.setattr(check, "next_tokens", lambda *args, **how: NextTokens([], [], 64, 0.5, 2, 0.1, 9, 4))
     assert main(line) == 1
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert not found["holds"]
@@ -74,6 +77,16 @@ def test_a_drafter_that_lies(line, capsys, monkeypatch):
 
 
 OK, NO = Finding("this", True, "as it should be", {}), Finding("that", False, "not [B, K] but [red]", {"error": 1})
+
+
+def test_a_drafter_that_was_never_right_is_not_called_tested(line, capsys, monkeypatch):
+    idle = Finding("it", True, "6 of 6 rows equal", {"drafted": 7, "accepted": 0})
+    monkeypatch.setattr(check, "findings", lambda *args: iter([OK, idle]))
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert [one["idle"] for one in json.loads(out.splitlines()[-1])["checks"]] == [False, True]
+    assert "--  it" in out
+    assert "No guess was kept, so this says nothing of the drafter" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(("found", "status"), [([OK], 0), ([OK, NO], 1), ([NO, OK], 1)])
@@ -101,6 +114,13 @@ def test_each_result_is_printed_as_soon_as_it_is_known(line, capsys, monkeypatch
     main(line)
     assert "ok  this" in seen[0]
     assert "NO  that" in seen[1]
+
+
+def test_a_drafter_that_guesses_nothing_has_no_contract_to_keep():
+    def silent(tolerance):
+        raise ValueError("the drafter made no guess")
+
+    assert check._contract("it", silent, (), 0.5) == Finding("it", False, "the drafter made no guess", {})
 
 
 def test_a_broken_contract():
@@ -148,7 +168,8 @@ def test_rows_that_are_cut_off(monkeypatch):
 
     (wrong,) = (one for one in equalities(monkeypatch, answer) if not one.holds)
     assert wrong.what == (
-        "1 of 2 rows equal plain decoding, 7 tokens compared; row 1 ended after 3 tokens (NAN) instead of 4 (LENGTH)"
+        "1 of 2 rows equal plain decoding, 7 tokens compared; row 1 ended after 3 tokens (NAN) instead of 4 (LENGTH); "
+        "0 of 0 guesses kept"
     )
     assert json.loads(json.dumps(wrong.figures, allow_nan=False))["endings"][0]["row"] == 1
 
@@ -165,7 +186,7 @@ NO_PAIR = Pair(history_model(8), None, None, None)
 @pytest.mark.parametrize(("p_value", "holds"), [(2e-4, True), (0.5e-4, False)])
 def test_next_tokens_that_come_too_often(p_value, holds, monkeypatch):
     cells = [Cell((3,), False, 0.75), Cell((), True, 0.25)]
-    monkeypatch.setattr(check, "next_tokens", lambda *_, **how: NextTokens(cells, [60, 4], 64, p_value, 2, 0.21))
+    monkeypatch.setattr(check, "next_tokens", lambda *_, **how: NextTokens(cells, [60, 4], 64, p_value, 2, 0.21, 9, 4))
     finding = check._next_tokens(NO_PAIR, [1, 2], Options(), None)
     assert finding.holds is holds
     assert "64 draws of 3 tokens after the shortest prompt, of 2, in 2 cells" in finding.what

@@ -54,7 +54,8 @@ def test_equal_rows(rule):
     wanted = rows(PLAIN, rule, 3)
     for batch in (3, 2):
         found = compare(rule, rows(PAIR, rule, batch), wanted)
-        assert found == (3, 36, [], [])
+        assert found[:4] == (3, 36, [], [])
+        assert 0 < found.accepted <= found.drafted
         assert found.holds
 
 

@@ -207,12 +207,17 @@ def test_a_rule_that_draws_nothing_shows_no_draw(look, moments):
     def undrawn(moment):
         (record,) = moment.rows
         guesses = tuple(guess._replace(accept=None, draw=None) for guess in record.guesses)
-        return moment._replace(rows=(record._replace(guesses=guesses),))
+        follow = None if record.follow is None else record.follow._replace(chance=None)
+        return moment._replace(rows=(record._replace(guesses=guesses, follow=follow),))
 
     told = trace_page.page(list(map(undrawn, moments)), PROMPT, TOKENS.__getitem__, target="", draft="", rule="coupled")
     page = look(told)
     guesses = cells(page, "guesses")[: len(moments[-1].rows[0].guesses)]
     assert {value for row in guesses for value in row[3:5]} == {"\N{EN DASH}"}
+    page.locator("#text .corrected, #text .bonus").last.hover()
+    hint = page.locator("#hint").text_content()
+    assert "p 0" in hint
+    assert "drawn with probability" not in hint
     said = page.locator(".round").text_content()
     assert "A guess is kept where the target, with the same noise, draws it itself" in said
 
@@ -227,6 +232,26 @@ def test_without_scripts_the_whole_text_and_the_pictures_stand_there(look, text,
     page = look(text, script=False)
     assert page.locator("#text span:visible").count() == len(PROMPT) + sum(len(record.tokens) for record in records)
     assert page.locator("figure svg:visible").count() == 3
+
+
+def test_a_table_that_is_scrolled_by_keys_keeps_them(look, text):
+    page = look(text, width=390)
+    number = page.locator("#number").text_content()
+    page.evaluate(
+        "for (const cell of document.querySelectorAll('#likeliest td')) cell.style.minWidth = '12rem';"
+        "for (const box of document.querySelectorAll('.scroll')) box.tabIndex = 0;"
+    )
+    box = page.locator(".scroll:has(#likeliest)")
+    box.press("ArrowRight")
+    assert page.locator("#number").text_content() == number
+    page.wait_for_function("document.querySelector('.scroll:has(#likeliest)').scrollLeft > 0")
+
+
+def test_names_of_models_move_nothing(look, moments):
+    """They are names of directories, and those may hold anything."""
+    names = {"target": "a\u202eb", "draft": "c\udcff"}
+    page = look(trace_page.page(moments, PROMPT, TOKENS.__getitem__, **names, rule="block"))
+    assert "Target a⟨U+202E⟩b, draft c⟨FF⟩, block rule" in page.locator(".lead").text_content()
 
 
 def test_a_row_without_rounds_has_no_page(moments):

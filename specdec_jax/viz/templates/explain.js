@@ -42,7 +42,7 @@ all.addEventListener("click", () => stepwise(!document.body.classList.contains("
 addEventListener("hashchange", follow);
 addEventListener("keydown", (event) => {
   const index = { ArrowLeft: current - 1, ArrowRight: current + 1, Home: 0, End: sections.length - 1 }[event.key];
-  if (index === undefined || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.matches("input, select")) return;
+  if (index === undefined || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.closest("input, select, .scroll")) return;
   if (!document.body.classList.contains("stepwise")) return;
   event.preventDefault();
   go(index);

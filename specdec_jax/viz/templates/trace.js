@@ -133,7 +133,7 @@ element("refused").addEventListener("click", (event) => {
 });
 addEventListener("keydown", (event) => {
   const where = { ArrowLeft: jump.back, ArrowRight: jump.next, Home: jump.first, End: jump.last }[event.key];
-  if (!where || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.matches("input, select")) return;
+  if (!where || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.closest("input, select, .scroll")) return;
   event.preventDefault();
   stop();
   go(where());
@@ -148,7 +148,9 @@ function story(mark) {
   const follows = place === round.kept && mark.localName === "span";
   const lines = [`${labels[follows ? round.follow[0] : round.guesses[place][0]]}   round ${Number(mark.dataset.r) + 1}`];
   if (follows) {
-    lines.push(`${last(round)}, p ${number(round.follow[1])}`, `drawn with probability ${number(round.follow[2])}`);
+    const [, p, chance] = round.follow;
+    lines.push(`${last(round)}, p ${number(p)}`);
+    if (chance !== null) lines.push(`drawn with probability ${number(chance)}`);
   } else {
     const [, p, q, accept, draw] = round.guesses[place];
     lines.push(`${verdict(round, place)}, p ${number(p)}, q ${number(q)}`);
