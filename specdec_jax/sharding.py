@@ -51,21 +51,25 @@ RULES: Mapping[str, str] = {VOCAB: TENSOR, GROUPS: TENSOR, INNER: TENSOR}
 and the inside of a feed-forward layer."""
 
 
-def make_mesh(*, data: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh to decode on: ``data`` groups of ``tensor`` devices, each group with rows of its own.
+def make_mesh(*, data: int = 1, tensor: int = 1, fsdp: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh to decode on, ``data`` groups of ``tensor`` devices, each group with rows of its own.
+
+    Or one to train on: there, a group's rows and its parameters are divided over ``fsdp`` devices as well.
 
     Raises:
         ValueError: there are not that many devices; by default, all of JAX's default backend.
     """
     count = len(jax.devices() if devices is None else devices)
-    if data < 1 or tensor < 1 or data * tensor != count:
+    if min(data, tensor, fsdp) < 1 or data * tensor * fsdp != count:
         raise ValueError(
-            f"data is {data} and tensor {tensor}, for {data * tensor} devices, but there are {count}; expected numbers "
-            "whose product that is"
+            f"data is {data}, tensor {tensor} and fsdp {fsdp}, for {data * tensor * fsdp} devices, but there are "
+            f"{count}; expected numbers whose product that is"
         )
-    places = mesh_utils.create_device_mesh((data, tensor), devices, allow_split_physical_axes=True)
+    # Programs that decode know of no third axis.
+    sizes = {DATA: data, TENSOR: tensor} | ({FSDP: fsdp} if fsdp > 1 else {})
+    places = mesh_utils.create_device_mesh(tuple(sizes.values()), devices, allow_split_physical_axes=True)
     # Between the arguments and the results, the compiler finds out what lies where.
-    return Mesh(places, (DATA, TENSOR), axis_types=(AxisType.Auto,) * 2)
+    return Mesh(places, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
 
 
 def array_spec(shape: Sequence[int], mesh: AnyMesh, axes: Iterable[str | None] = (), whole: Container[str] = ()) -> P:

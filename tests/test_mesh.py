@@ -93,7 +93,9 @@ def test_rows_are_found_in_any_state():
 
 
 def test_errors_say_what_to_change():
-    with pytest.raises(ValueError, match=r"data is 3 and tensor 2, for 6 devices, but there are \d+; expected numbers"):
+    with pytest.raises(
+        ValueError, match=r"data is 3, tensor 2 and fsdp 1, for 6 devices, but there are \d+; expected numbers"
+    ):
         sharding.make_mesh(data=3, tensor=2)
     with pytest.raises(ValueError, match=r"6 rows for 4 groups of devices along 'data'; expected a multiple of 4"):
         sharding.check_rows(6, mesh_of(data=4, tensor=2))

@@ -170,7 +170,8 @@ def train(
         run, params: what is trained, from these parameters if there is no checkpoint yet.
         config: how; the same for a run that goes on.
         directory: of checkpoints and the log.
-        mesh: with axes ``data`` and ``fsdp``: batches are divided over both, parameters over ``fsdp``.
+        mesh: with an axis ``data``, ``fsdp`` or both, see `sharding.make_mesh`: batches are divided over both, and
+            parameters over ``fsdp``.
         progress: called with every line of the log.
 
     Raises:

@@ -25,11 +25,12 @@ def place_batch(tree: PyTree, mesh: Mesh) -> PyTree:
     Raises:
         ValueError: there are not as many rows as devices, or a multiple.
     """
-    devices = int(np.prod([mesh.shape[axis] for axis in (DATA, FSDP)]))
+    axes = tuple(axis for axis in (DATA, FSDP) if axis in mesh.shape)
+    devices = int(np.prod([mesh.shape[axis] for axis in axes]))
     rows = {leaf.shape[0] for leaf in jax.tree.leaves(tree)}
     if any(count % devices for count in rows):
         raise ValueError(f"a batch has {min(rows)} rows for {devices} devices; expected a multiple of that")
-    return jax.device_put(tree, NamedSharding(_automatic(mesh), P((DATA, FSDP))))
+    return jax.device_put(tree, NamedSharding(_automatic(mesh), P(axes)))
 
 
 def _automatic(mesh: Mesh) -> Mesh:

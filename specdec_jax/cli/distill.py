@@ -16,6 +16,7 @@ from tyro.conf import Positional, arg
 from ..bench import in_turns
 from ..bench.rounds import Passes
 from ..models import Loaded, load
+from ..sharding import make_mesh
 from ..state import GenerateConfig
 from ..theory import tokens_of
 from ..training import (
@@ -78,7 +79,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(f"devices is {options.devices}, but there are {len(jax.devices())}; expected at most that many")
     target = load(options.target)
     asked = _questions(options, target)
-    mesh = None if options.devices == 1 else jax.make_mesh((1, options.devices), ("data", "fsdp"))
+    mesh = None if options.devices == 1 else make_mesh(fsdp=options.devices, devices=jax.devices()[: options.devices])
     try:
         with _progress(errors) as tell:
             made = distil(

@@ -16,6 +16,7 @@ SCRIPT = """
     sys.path[:0] = sys.argv[2:3]
     from pathlib import Path
     from test_loop import CONFIG, run, train
+    from specdec_jax.sharding import make_mesh
     from specdec_jax.training.samples import read_samples
     from specdec_jax.training.loop import new_state
     from specdec_jax.training.sharding import place_batch, place_state
@@ -24,7 +25,7 @@ SCRIPT = """
     params = {"w": jnp.zeros((6, 6)), "b": jnp.zeros(6), "large": jnp.zeros((3, 8))}
     one = train(run(samples), params, CONFIG, out / "one")
     for shape in ((4, 1), (2, 2), (1, 4)):
-        mesh = jax.make_mesh(shape, ("data", "fsdp"))
+        mesh = make_mesh(data=shape[0], fsdp=shape[1])
         many = train(run(samples), params, CONFIG, out / f"{shape}", mesh=mesh)
         again = train(run(samples), params, CONFIG, out / f"{shape}", mesh=mesh)
         for a, b, c in zip(*map(jax.tree.leaves, (one.params, many.params, again.params))):
@@ -34,7 +35,7 @@ SCRIPT = """
         moments = jax.tree.leaves(many.optimiser)
         held = [leaf.addressable_shards[0].data.size for leaf in moments if leaf.shape == (3, 8)]
         assert held == [24 // shape[1]] * 2, held
-    mesh = jax.make_mesh((2, 2), ("data", "fsdp"))
+    mesh = make_mesh(data=2, fsdp=2)
     batch = place_batch({"x": np.zeros((8, 3))}, mesh)
     assert batch["x"].addressable_shards[0].data.shape == (2, 3)
     try:

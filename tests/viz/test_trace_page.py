@@ -249,8 +249,7 @@ def test_a_table_that_is_scrolled_by_keys_keeps_them(look, text):
 
 def test_names_of_models_move_nothing(look, moments):
     """They are names of directories, and those may hold anything."""
-    names = {"target": "a\u202eb", "draft": "c\udcff"}
-    page = look(trace_page.page(moments, PROMPT, TOKENS.__getitem__, **names, rule="block"))
+    page = look(trace_page.page(moments, PROMPT, TOKENS.__getitem__, target="a\u202eb", draft="c\udcff", rule="block"))
     assert "Target a⟨U+202E⟩b, draft c⟨FF⟩, block rule" in page.locator(".lead").text_content()
 
 
