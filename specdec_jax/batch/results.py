@@ -12,6 +12,7 @@ from etils import epath
 
 from .errors import JobError, cannot_write
 from .files import Place, cut_torn_line, is_remote, lines, sync_folder
+from .lease import leased
 
 _PART, _SECONDS = 1000, 60.0
 """Results of a part, and how long a result may wait for others to fill one."""
@@ -75,8 +76,10 @@ class Parts:
         size: int = _PART,
         seconds: float = _SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        held: Callable[[], bool] = lambda: True,
     ):
         self._place, self._size, self._seconds, self._clock = place, size, seconds, clock
+        self._held = held
         self._waiting: list[Mapping[str, Any]] = []
         self._since = clock()
         self._number = 1 + max(place.part_numbers(), default=-1)
@@ -99,6 +102,11 @@ class Parts:
             return
         path = self._place.part(self._number)
         try:
+            if not self._held():
+                raise JobError(
+                    f"{path} is not written, for another process took this output over while this one gave no sign; "
+                    "expected one for each output, so leave it to the other"
+                )
             path.write_bytes(_encode(self._waiting))
         except OSError as error:
             raise cannot_write(path, error) from error
@@ -108,17 +116,18 @@ class Parts:
 
 @contextlib.contextmanager
 def open_results(place: Place) -> Iterator[Results]:
-    """The results of this process, to go on with; a local file belongs to one process at a time.
+    """The results of this process, to go on with; they belong to one process at a time.
 
     Raises:
         JobError: the folder cannot be written, or another process works on this job.
     """
     if is_remote(place.folder):
-        results = Parts(place)
-        try:
-            yield results
-        finally:
-            results.write()
+        with leased(place) as held:
+            results = Parts(place, held=held)
+            try:
+                yield results
+            finally:
+                results.write()
         return
     with _locked(place.results, fcntl.LOCK_EX) as fd:
         sync_folder(place.folder)  # else a new file's name may be lost with the machine
