@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from families import CASES, ONE_A_FAMILY, make
+from marks import at_once
 from programs import quick
 
 from specdec_jax import models
@@ -67,7 +68,7 @@ def test_logits(name, networks, built, random_tokens):
     close(apply(loaded.params, tokens, loaded.model.init_cache(2, SLOTS), at(0))[0], want)
 
 
-@pytest.mark.parametrize("name", ONE_A_FAMILY)
+@pytest.mark.parametrize("name", at_once(CASES, ONE_A_FAMILY))
 def test_chunks_and_rejected_drafts_leave_no_trace(name, networks, built, random_tokens):
     """A prompt in chunks, then single tokens, each after a draft of garbage that was thrown away."""
     loaded, apply = built(name)
