@@ -32,10 +32,16 @@ def _cross(p, log_ratio):
 
 
 def acceptance(
-    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, temperature: float = 1.0
+    teacher: Float[Array, "*b V"], student: Float[Array, "*b V"], *, log_total: Float[Array, "*b"] | None = None
 ) -> Float[Array, "*b"]:
-    """alpha = sum_x min(p(x), q(x)): the chance that the target keeps one guess of the drafter's. Not a loss."""
-    log_p, log_q = _log_distributions(teacher, student, temperature)
+    """alpha = sum_x min(p(x), q(x)): the chance that the target keeps one guess of the drafter's. Not a loss.
+
+    Where the logits are those of the tokens that the drafter knows, ``log_total`` is the log of the sum of exp over all
+    of the teacher's: what the teacher says of other tokens is never guessed.
+    """
+    log_p, log_q = _log_distributions(teacher, student, 1.0)
+    if log_total is not None:
+        log_p = jax.lax.stop_gradient(teacher).astype(jnp.float32) - log_total[..., None]
     return jnp.minimum(jnp.exp(log_p), jnp.exp(log_q)).sum(-1)
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specdec_jax._typing import Int
+
 from .samples import Sample
 
 
@@ -42,7 +44,7 @@ def pack(samples: Sequence[Sample], length: int) -> Packed:
             room.append(length)
         rows[place].append((tokens, start))
         room[place] -= len(tokens)
-        while first_open < len(rows) and room[first_open] < _LEAST:
+        while first_open < len(rows) and (room[first_open] < _LEAST or len(rows) - first_open > _OPEN):
             first_open += 1
     packed = Packed(*(np.zeros((len(rows), length), np.int32) for _ in range(3)), np.zeros((len(rows), length), bool))
     for row, texts in enumerate(rows):
@@ -60,6 +62,7 @@ def pack(samples: Sequence[Sample], length: int) -> Packed:
 
 
 _LEAST = 2  # a row with less room than this takes no further text
+_OPEN = 512  # rows among which one with room is looked for, the last ones
 
 
 def _pieces(sample: Sample, length: int) -> Iterator[tuple[list[int], int]]:
@@ -91,13 +94,9 @@ def token_counts(samples: Sequence[Sample], vocab_size: int) -> np.ndarray:
     return counts
 
 
-def draft_vocabulary(samples: Sequence[Sample], vocab_size: int, size: int, *, holes: Sequence[int] = ()) -> np.ndarray:
-    """The ``size`` ids most frequent in the answers, ascending; of equally frequent ones the smaller first.
-
-    ``holes`` are ids without a token, which nothing is to guess.
-    """
-    known = np.setdiff1d(np.arange(vocab_size), holes)
+def draft_vocabulary(samples: Sequence[Sample], known: Int[np.ndarray, "n"], size: int) -> Int[np.ndarray, "Vd"]:
+    """The ``size`` of the ``known`` ids most frequent in the answers, ascending; of equal ones the smaller first."""
     if not 0 < size <= len(known):
         raise ValueError(f"the draft vocabulary has {size} ids; expected 1 to {len(known)}, the target's tokens")
-    order = np.argsort(-token_counts(samples, vocab_size)[known], kind="stable")
+    order = np.argsort(-token_counts(samples, int(known.max()) + 1)[known], kind="stable")
     return np.sort(known[order[:size]]).astype(np.int32)

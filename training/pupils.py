@@ -32,7 +32,7 @@ from .packing import draft_vocabulary
 from .settings import HeadConfig, LossConfig, ModelConfig
 from .start import starting_model
 from .students import Student, draft_model_student, feature_head_student, frozen_for_head, frozen_for_model
-from .teacher import head_rows
+from .teacher import head_rows, tokens_of
 from .texts import Texts
 
 _MULTIPLE = 64
@@ -98,7 +98,8 @@ def model_pupil(
     start = starting_model(target, settings, seed=seed)
     size = settings.draft_vocab_size
     ids = None if size is None else _draft_ids(target, found, size)
-    model = model_from_config(start.config, dtype=jnp.float32, layers=start.layers, num_tokens=num_tokens(target))
+    real = int(tokens_of(target).max()) + 1
+    model = model_from_config(start.config, dtype=jnp.float32, layers=start.layers, num_tokens=real)
 
     def write(params: PyTree, record: Mapping[str, Any], place: Path) -> None:
         del record  # transformers has no place for it
@@ -142,7 +143,7 @@ def head_config(target: Loaded, settings: HeadConfig, reads: tuple[int, ...]) ->
         head_size=size,
         max_positions=target.config.max_positions,
     )
-    known = min(settings.draft_vocab_size, num_tokens(target) - len(_holes(target)))
+    known = min(settings.draft_vocab_size, len(tokens_of(target)))
     return FeatureHeadConfig(layer, reads, hidden_width=D, draft_vocab_size=known)
 
 
@@ -152,17 +153,4 @@ def low_middle_high(num_layers: int) -> tuple[int, ...]:
 
 
 def _draft_ids(target: Loaded, found: Texts, size: int) -> np.ndarray:
-    return draft_vocabulary(found.samples, num_tokens(target), size, holes=_holes(target))
-
-
-def _holes(target: Loaded) -> list[int]:
-    """Ids below `num_tokens` without a token."""
-    if target.tokenizer is None:
-        return []
-    return [hole for hole in target.tokenizer.holes() if hole < num_tokens(target)]
-
-
-def num_tokens(target: Loaded) -> int:
-    """Ids from this one up are padding of the logits."""
-    width = target.model.vocab_size
-    return width if target.tokenizer is None else min(width, target.tokenizer.vocab_size)
+    return draft_vocabulary(found.samples, tokens_of(target), size)

@@ -33,6 +33,7 @@ class Batch(NamedTuple):
     learned: Bool[Array, "B T"]
     features: Float[Array, "B T D"]
     hidden: Float[Array, "B T n E"]
+    log_total: Float[Array, "B T"]
 
 
 class Measured(NamedTuple):
@@ -73,8 +74,8 @@ def feature_head_student(
 ) -> Student:
     """A feature head, unrolled over ``steps`` guesses on its own output, guess j weighing ``decay ** j``.
 
-    ``frozen`` comes from `frozen_for_head`. The teacher is looked at through the draft vocabulary alone, and what it
-    says of the other tokens is left out of p: alpha here is of the tokens that the head knows.
+    ``frozen`` comes from `frozen_for_head`. The loss looks at the teacher through the draft vocabulary alone, as if it
+    had no other tokens; alpha is that of all.
 
     Args:
         config: the head.
@@ -107,15 +108,16 @@ def feature_head_student(
         if loss == CROSS_ENTROPY:  # a token that the head does not know teaches it nothing
             mask &= (following < config.draft_vocab_size)[..., None]
 
-        def per_position(features, outs, following):
+        def per_position(features, log_total, outs, following):
             teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
             student = nnx.merge(graph, params).draft_logits(outs)
             return _each(lambda q: distance(teacher, q, following), student), _each(
-                lambda q: acceptance(teacher, q), student
+                lambda q: acceptance(teacher, q, log_total=log_total), student
             )
 
         features = batch.features[:, 1:].astype(dtype)
-        return _measured(per_position, mask, features, jnp.stack(outputs, axis=2), following, chunk)
+        given = features, batch.log_total[:, 1:], jnp.stack(outputs, axis=2), following
+        return _measured(per_position, mask, given, chunk)
 
     return Student(measure, tuple(decay**step for step in range(steps)))
 
@@ -150,14 +152,15 @@ def draft_model_student(
         rows = head_rows(params)
         rows = rows if draft_ids is None else rows[jnp.asarray(draft_ids)]
 
-        def per_position(features, outs, following):
+        def per_position(features, log_total, outs, following):
             teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
             student = linear(outs, rows).astype(jnp.float32)
             return _each(lambda q: distance(teacher, q, following), student), _each(
-                lambda q: acceptance(teacher, q), student
+                lambda q: acceptance(teacher, q, log_total=log_total), student
             )
 
-        return _measured(per_position, mask, batch.features.astype(dtype), features[:, :, None], following, chunk)
+        given = batch.features.astype(dtype), batch.log_total, features[:, :, None], following
+        return _measured(per_position, mask, given, chunk)
 
     return Student(measure, (1.0,))
 
@@ -200,8 +203,8 @@ def _each(measure: Callable[[Array], Array], student: Float[Array, "n S V"]) -> 
     return jnp.stack([measure(student[:, step]) for step in range(student.shape[1])], axis=1)
 
 
-def _measured(per_position, mask: Bool[Array, "B T S"], features, outs, following, chunk: int) -> Measured:
-    loss, alpha = sums_in_chunks(per_position, mask, features, outs, following, chunk=chunk)
+def _measured(per_position, mask: Bool[Array, "B T S"], given: tuple[Array, ...], chunk: int) -> Measured:
+    loss, alpha = sums_in_chunks(per_position, mask, *given, chunk=chunk)
     return Measured(loss, alpha, mask.sum((0, 1)).astype(jnp.float32))
 
 

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specdec_jax._typing import Array, Float, Int, PyTree
+from specdec_jax._typing import Array, Bool, Float, Int, PyTree
 from specdec_jax.models import Loaded, TextModel, text_model_from_config
+from specdec_jax.models.layers import linear
 
 from .packing import Packed
 
@@ -29,6 +30,8 @@ class Outputs(NamedTuple):
     """The input of the head, which says what follows the token."""
     hidden: Float[np.ndarray | Array, "N T n E"]
     """The states after the layers asked for; n may be 0."""
+    log_total: Float[np.ndarray | Array, "N T"]
+    """The log of the sum of exp over all its logits, in float32: what makes probabilities of those of some tokens."""
 
 
 class Teacher(NamedTuple):
@@ -39,15 +42,26 @@ class Teacher(NamedTuple):
     hidden_layers: tuple[int, ...]
     identity: str
     """A digest of its configuration and all its parameters."""
+    known: Bool[np.ndarray, "V"]
+    """Which of its logits are tokens; the others are padding, which never comes out."""
 
     def read(self, tokens, positions, segments, dtype: str = "float16") -> Outputs:
         """Of a batch [B, T]."""
-        return Outputs(*_read(self.model.features, self.params, tokens, positions, segments, jnp.dtype(dtype)))
+        texts = tokens, positions, segments
+        return Outputs(*_read(self.model.features, self.params, *texts, self.known, jnp.dtype(dtype)))
 
 
-@partial(jax.jit, static_argnums=(0, 5))
-def _read(features, params, tokens, positions, segments, dtype):
-    return tuple(part.astype(dtype) for part in features(params, tokens, positions, segments))
+@partial(jax.jit, static_argnums=(0, 6))
+def _read(features, params, tokens, positions, segments, known, dtype):
+    given, hidden = (part.astype(dtype) for part in features(params, tokens, positions, segments))
+    rows = head_rows(params)
+
+    def log_total(given: Float[Array, "T D"]) -> Float[Array, "T"]:
+        logits = linear(given[None].astype(rows.dtype), rows)[0].astype(jnp.float32)
+        return jax.nn.logsumexp(jnp.where(known, logits, -jnp.inf), axis=-1)
+
+    # A text at a time, for [B, T, V] would not fit.
+    return given, hidden, jax.lax.map(log_total, given)
 
 
 def as_teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
@@ -55,7 +69,17 @@ def as_teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
     leaves = jax.tree.leaves(loaded.params)
     layers = "stacked" if 0 not in loaded.params["layers"] else "unrolled"
     model = text_model_from_config(loaded.config, dtype=leaves[0].dtype, layers=layers, hidden_layers=hidden_layers)
-    return Teacher(model, loaded.params, hidden_layers, digest(loaded.config, loaded.params))
+    known = np.zeros(head_rows(loaded.params).shape[0], bool)
+    known[tokens_of(loaded)] = True
+    return Teacher(model, loaded.params, hidden_layers, digest(loaded.config, loaded.params), known)
+
+
+def tokens_of(loaded: Loaded) -> Int[np.ndarray, "n"]:
+    """The ids that are tokens of a model; its logits may be wider, and have holes between them."""
+    width = loaded.model.vocab_size
+    if loaded.tokenizer is None:
+        return np.arange(width)
+    return np.setdiff1d(np.arange(min(width, loaded.tokenizer.vocab_size)), loaded.tokenizer.holes())
 
 
 def digest(config: object, params: PyTree) -> str:
@@ -80,7 +104,7 @@ _DONE = "done.json"
 
 def cache_key(teacher: Teacher, packed: Packed, dtype: str) -> str:
     """A digest of all that the outputs depend on: teacher, layers, texts and how they are packed, number format."""
-    found = hashlib.blake2b(f"1 {teacher.identity} {teacher.hidden_layers} {dtype}".encode(), digest_size=16)
+    found = hashlib.blake2b(f"2 {teacher.identity} {teacher.hidden_layers} {dtype}".encode(), digest_size=16)
     for name, array in packed._asdict().items():
         if name != "learned":
             found.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -116,7 +140,8 @@ def cached_outputs(
     shapes = dict(_shapes(teacher, packed))
     files = {name: place / f"{name}.npy" for name in shapes}
     done = _rows_done(place) if all(files[name].exists() for name in shapes if 0 not in shapes[name]) else 0
-    arrays = Outputs(*(_mapped(files[name], shape, dtype) for name, shape in shapes.items()))
+    kinds = {"log_total": "float32"}
+    arrays = Outputs(*(_mapped(files[name], shape, kinds.get(name, dtype)) for name, shape in shapes.items()))
     for start in range(done, rows, batch):
         stop = min(start + batch, rows)
         # The last batch is filled up, so that it needs no program of its own.
@@ -141,7 +166,7 @@ def cached_outputs(
 def _shapes(teacher: Teacher, packed: Packed) -> Iterator[tuple[str, tuple[int, ...]]]:
     one = jnp.zeros((1, packed.tokens.shape[1]), jnp.int32)
     features, hidden = jax.eval_shape(teacher.model.features, teacher.params, one, one, one)
-    for name, shape in (("features", features.shape), ("hidden", hidden.shape)):
+    for name, shape in (("features", features.shape), ("hidden", hidden.shape), ("log_total", one.shape)):
         yield name, (len(packed.tokens), *shape[1:])
 
 

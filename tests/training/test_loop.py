@@ -43,7 +43,8 @@ def linear_student() -> Student:
 def run(samples, **changes) -> Run:
     packed = pack(samples, 20)
     secret = np.random.default_rng(0).normal(size=(WIDTH, WIDTH)).astype(np.float32)
-    outputs = Outputs(secret[packed.tokens % WIDTH], np.zeros((*packed.tokens.shape, 0, 1), np.float32))
+    shape = packed.tokens.shape
+    outputs = Outputs(secret[packed.tokens % WIDTH], np.zeros((*shape, 0, 1), np.float32), np.zeros(shape, np.float32))
     corpus = batches.Corpus(packed, outputs)
     return Run(
         linear_student(),
