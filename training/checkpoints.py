@@ -1,7 +1,9 @@
 """Checkpoints of a training run: the last ones and the best one, written while training goes on."""
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,37 @@ _OPTIONS = ocp.CheckpointManagerOptions(
     ),
     best_fn=lambda metrics: metrics[_SCORE],
 )
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep other processes out of a run's directory; a TrainingError where one is there already."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TrainingError(f"another process trains in {directory}; wait for it or name another") from error
+        yield
+
+
+def check_same_run(directory: Path, known: Mapping[str, Any]) -> None:
+    """Raise a TrainingError where the directory holds a run of which something that is ``known`` is otherwise."""
+    try:
+        found = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # there is none yet; `Checkpoints` says so if it is damaged
+    known = json.loads(json.dumps(known))
+    _refuse_another(directory, {key: found.get(key) for key in known}, known)
+
+
+def _refuse_another(directory: Path, found: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    other = differences(found, identity)
+    if other:
+        raise TrainingError(
+            f"{directory} holds another run: {'; '.join(other)}. Expected the same settings to go on with it, so name "
+            "another directory, or the settings that it began with"
+        )
 
 
 class Checkpoints:
@@ -83,7 +116,9 @@ class Checkpoints:
             ) from error
 
     def save(self, step: int, state: PyTree, score: float) -> None:
-        """Begin to write; the next call, or the end, waits for it."""
+        """Begin to write; the next call, or the end, waits for it. One of that step stays as it is."""
+        if step in self._manager.all_steps():
+            return
         try:
             self._manager.save(step, args=ocp.args.StandardSave(state), metrics={_SCORE: score})
         except Exception as error:
@@ -105,11 +140,10 @@ class Checkpoints:
                 part.rename(path)
                 return
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise TrainingError(f"cannot use {path} ({error}); expected a directory of its own for each run") from error
-        other = differences(found, identity)
-        if other:
+        except OSError as error:
             raise TrainingError(
-                f"{self.directory} holds another run: {'; '.join(other)}. Expected the same settings to go on with it, "
-                "so name another directory, or the settings that it began with"
-            )
+                f"cannot use {path} ({error}); expected a directory that can be written, with room on its disk"
+            ) from error
+        _refuse_another(self.directory, found, identity)

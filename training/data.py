@@ -5,13 +5,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from specdec_jax._typing import PRNGKeyArray
+from specdec_jax.batch.fingerprint import digest_of
+from specdec_jax.batch.manifest import differences
 from specdec_jax.models import Loaded
 from specdec_jax.state import GenerateConfig
 
 from .samples import DataError, Sample, prompts, read_samples, texts, write_samples
 from .self_prompt import CONFIG, answers, self_prompted
+from .teacher import digest
 
 Progress = Callable[[int, int], None]
 """Called with the answer tokens there are and those wanted."""
@@ -47,6 +51,18 @@ def gather(
         asked: token ids of prompts to answer; by default the target asks itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _check_made(
+        folder,
+        {
+            "target": digest(target.config, target.params),
+            "key": np.asarray(jax.random.key_data(key)).tolist(),
+            "temperatures": list(temperatures),
+            "rows": rows,
+            "max_tokens": max_tokens,
+            "capacity": config.capacity,
+            "asked": None if asked is None else digest_of(json.dumps(ids).encode() for ids in map(list, asked)),
+        },
+    )
     samples: list[Sample] = []
     have, index = 0, 0
     while have < tokens and (asked is None or index * rows < len(asked)):
@@ -64,15 +80,36 @@ def gather(
         have += sum(len(sample.answer_ids) for sample in batch)
         index += 1
         if index == _PATIENCE and have == 0:
-            raise DataError(
-                f"{target.name} wrote nothing to learn from in {index} batches: its questions do not come to an end. "
-                "Give a file of prompts or texts instead"
+            why = (
+                "its questions do not come to an end. Give a file of prompts or texts instead"
+                if asked is None
+                else f"its answers are empty, or the prompts leave no room within {config.capacity} tokens. Give others"
             )
+            raise DataError(f"{target.name} wrote nothing to learn from in {index} batches: {why}")
         progress(have, tokens)
     return samples
 
 
 _PATIENCE = 4
+_MADE = "made.json"
+
+
+def _check_made(folder: Path, made: dict[str, object]) -> None:
+    """Text that lies there is used again only where it would be written again."""
+    path = folder / _MADE
+    if not path.exists():
+        if any(folder.glob("*.jsonl")):
+            raise DataError(f"{folder} holds text, but no {_MADE} that says how it was made; expected an empty folder")
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        part.rename(path)
+        return
+    other = differences(json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(made)))
+    if other:
+        raise DataError(
+            f"{folder} holds text that was made otherwise: {'; '.join(other)}. Expected the same settings to use it "
+            "again, so name another directory, or delete that folder"
+        )
 
 
 def _batch(target, key, index, asked, temperatures, rows, max_tokens, config) -> list[Sample]:

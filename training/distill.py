@@ -1,5 +1,6 @@
 """The whole way from a target to a drafter, of either kind."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -17,12 +18,14 @@ from specdec_jax._typing import PyTree
 from specdec_jax.models import Loaded
 
 from . import batches
-from .checkpoints import Checkpoints
+from .checkpoints import Checkpoints, check_same_run
+from .errors import TrainingError
 from .fresh import fresh_texts
 from .loop import LOG, Run, TrainConfig, new_state, read_log, train
 from .pupils import Pupil, head_pupil, model_pupil, reads_of
 from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
-from .teacher import Teacher, as_teacher
+from .start import check_start
+from .teacher import Teacher, as_teacher, tokens_of
 from .texts import Tell, Texts, silent, texts
 
 DRAFTER = "drafter"
@@ -79,19 +82,23 @@ def distil(
     """
     work = directory / WORK
     source = as_teacher(target, reads_of(student, target))
+    told = {
+        "teacher": source.identity,
+        "loss": dataclasses.asdict(loss),
+        "fresh": [text.fresh, text.fresh_from, text.rows, text.max_tokens, list(text.temperatures)],
+        "dtype": str(jnp.dtype(dtype)),
+    }
+    # What can be known to be wrong is said before hours of writing text.
+    check_same_run(work, {**told, "training": dataclasses.asdict(training)})
+    check_settings(target, student, text, training, mesh)
     found = texts(target, source, text, work, seed=training.seed, tell=tell)
     if isinstance(student, HeadConfig):
         pupil = head_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)
     else:
         pupil = model_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)
-    identity = {
-        "teacher": source.identity,
-        "text": found.digest,
-        **pupil.identity,
-        "loss": dataclasses.asdict(loss),
-        "fresh": [text.fresh, text.fresh_from, text.rows, text.max_tokens, list(text.temperatures)],
-        "dtype": str(jnp.dtype(dtype)),
-    }
+    identity = {"text": found.digest, **pupil.identity, **told}
+    if training.batch > found.learned.rows:
+        raise ValueError(f"batch is {training.batch}, but the text fills {found.learned.rows} rows; expected fewer")
     run = Run(
         pupil.student,
         pupil.frozen,
@@ -106,13 +113,45 @@ def distil(
     before = work / "before"
     if not before.exists():
         _replaced(before, partial(write, pupil.params, []))
-    train(run, pupil.params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
-    with Checkpoints(work, {**identity, "training": dataclasses.asdict(training)}) as checkpoints:
-        best = checkpoints.restore_best(new_state(pupil.params, training))
-    log = read_log(work / LOG)
-    _replaced(directory / DRAFTER, partial(write, jax.device_get(best.params), log))
+
+    def keep() -> list[dict[str, Any]]:
+        """Write the best that was reached; returns the log."""
+        with Checkpoints(work, {**identity, "training": dataclasses.asdict(training)}) as checkpoints:
+            best = checkpoints.restore_best(new_state(pupil.params, training))
+        log = read_log(work / LOG)
+        _replaced(directory / DRAFTER, partial(write, jax.device_get(best.params), log))
+        return log
+
+    try:
+        train(run, pupil.params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
+    except TrainingError:
+        with contextlib.suppress(TrainingError, OSError):  # what was reached is of use, and can be gone on from
+            keep()
+        raise
+    log = keep()
     tokens = sum(len(sample.answer_ids) for sample in found.samples)
     return Distilled(directory / DRAFTER, before, best_of(log), log, tokens, json.loads(json.dumps(identity)))
+
+
+def check_settings(
+    target: Loaded, student: HeadConfig | ModelConfig, text: TextConfig, training: TrainConfig, mesh: Mesh | None
+) -> None:
+    """Raise a ValueError for settings that contradict each other, the target or the devices."""
+    if text.fresh and text.fresh_from == "student" and isinstance(student, HeadConfig):
+        raise ValueError("a feature head cannot write text without its target; expected fresh_from target")
+    rows = text.fresh * training.batch
+    if abs(rows - round(rows)) > 1e-6:
+        raise ValueError(
+            f"fresh is {text.fresh} of a batch of {training.batch}, which is {rows:g} rows; expected whole rows"
+        )
+    part, devices = training.batch // training.accumulate, 1 if mesh is None else mesh.size
+    if part % devices:
+        raise ValueError(f"an update takes {part} rows at a time, on {devices} devices; expected a multiple of these")
+    if isinstance(student, ModelConfig):
+        size, known = student.draft_vocab_size, len(tokens_of(target))
+        if size is not None and size > known:
+            raise ValueError(f"the draft vocabulary has {size} ids; expected 1 to {known}, the target's tokens")
+        check_start(target, student)
 
 
 def _batches(
@@ -121,8 +160,7 @@ def _batches(
     if not text.fresh:
         return batches.fixed(found.learned, training.batch, training.seed)
     writer = pupil.writer if text.fresh_from == "student" else lambda params: target
-    if writer is None:
-        raise ValueError("a feature head cannot write text without its target; expected fresh_from target")
+    assert writer is not None, "check_settings"
     fresh = fresh_texts(writer, source, found.samples, text, training.seed)
     return batches.mixed(found.learned, fresh, text.fresh, training.batch, training.seed)
 
@@ -140,8 +178,8 @@ def _replaced(place: Path, write: Callable[[Path], None]) -> None:
 
 
 def best_of(log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The measurement after training with the highest block_efficiency on held-out text; nothing if there is none."""
-    measured = [{"step": line["step"], **line["held_out"]} for line in log if "held_out" in line and line["step"]]
+    """The measurement with the highest block_efficiency on held-out text; nothing if there is none."""
+    measured = [{"step": line["step"], **line["held_out"]} for line in log if "held_out" in line]
     return max(measured, key=lambda one: one["block_efficiency"], default={})
 
 

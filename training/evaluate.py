@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -119,16 +119,3 @@ def _metrics(generations: Sequence[Generation]) -> dict[str, Any]:
     stats = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(one.stats for one in generations))
     found = summary(stats, jnp.concatenate([one.lengths for one in generations]))
     return {name: found[name] for name in ("block_efficiency", "acceptance_rate", "accepted_at")}
-
-
-def questions_from(prompts: Sequence[Mapping[str, Any]], target: Loaded) -> list[Question]:
-    """Of records with ``messages`` or ``prompt`` and, if they have one, ``category``; through the chat template."""
-    tokenizer = target.tokenizer
-    if tokenizer is None:
-        raise ValueError(f"{target.name} brings no tokenizer, so it cannot read questions; expected a model with one")
-    found = []
-    for record in prompts:
-        messages = record.get("messages") or [{"role": "user", "content": record["prompt"]}]
-        ids = tokenizer.encode(record["prompt"]) if tokenizer.chat_template is None else tokenizer.encode_chat(messages)
-        found.append(Question(str(record.get("category", "all")), ids))
-    return found

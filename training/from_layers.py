@@ -19,6 +19,12 @@ def evenly_spaced(count: int, of: int) -> tuple[int, ...]:
     return tuple(round(x) for x in np.linspace(0, of - 1, count)) if count > 1 else (0,)
 
 
+def check_layers(layers: Sequence[int], of: int) -> None:
+    """Raise a ValueError unless they are some of ``of`` layers."""
+    if not layers or any(not 0 <= layer < of for layer in layers):
+        raise ValueError(f"the layers are {list(layers)}; expected some of 0 to {of - 1}")
+
+
 def from_layers(source: Loaded, layers: Sequence[int]) -> tuple[DecoderConfig, PyTree]:
     """The configuration and the parameters of a model with these layers of ``source``, its embedding, norm and head.
 
@@ -27,9 +33,8 @@ def from_layers(source: Loaded, layers: Sequence[int]) -> tuple[DecoderConfig, P
     Raises:
         ValueError: a layer that is not there.
     """
-    config, L = source.config, source.config.num_layers
-    if not layers or any(not 0 <= layer < L for layer in layers):
-        raise ValueError(f"the layers are {list(layers)}; expected some of 0 to {L - 1}")
+    config = source.config
+    check_layers(layers, config.num_layers)
     changes: dict[str, object] = {"num_layers": len(layers)}
     windowed = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}.get("windowed")  # pyright: ignore[reportArgumentType]
     if windowed:  # by layer, in families that have both kinds

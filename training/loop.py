@@ -1,5 +1,6 @@
 """The training loop: one jitted step, and phases that each end in a measurement and a checkpoint."""
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -32,7 +33,7 @@ class TrainConfig:
     batch: int = 8
     """Rows of an update."""
     accumulate: int = 1
-    """Parts that a batch is cut into, whose gradients are averaged: less memory for the same update."""
+    """Parts that a batch is cut into, whose gradients are added: less memory for the same update."""
     learning_rate: float = 1e-3
     """The highest; it falls to a tenth of it along a cosine."""
     warmup: int = 50
@@ -121,21 +122,22 @@ def make_step(
     """
     transform = optimiser(config)
 
-    def gradient_of(params: PyTree, frozen: PyTree, batch: Batch):
-        return jax.value_and_grad(student.loss, has_aux=True)(params, frozen, batch)
+    def gradient_of(params: PyTree, frozen: PyTree, batch: Batch, count: Array | None = None):
+        return jax.value_and_grad(student.loss, has_aux=True)(params, frozen, batch, count)
 
     def averaged(params: PyTree, frozen: PyTree, batch: Batch):
         parts = jax.tree.map(
             lambda x: x.reshape(config.accumulate, x.shape[0] // config.accumulate, *x.shape[1:]), batch
         )
-        shapes = jax.eval_shape(gradient_of, params, frozen, jax.tree.map(lambda x: x[0], parts))
+        # Parts have unequal numbers of positions. Of this pass the compiler leaves nothing but the counting.
+        count = jax.lax.map(lambda part: student.measure(params, frozen, part).count, parts).sum(0)
+        shapes = jax.eval_shape(gradient_of, params, frozen, jax.tree.map(lambda x: x[0], parts), count)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def add(sums, part):
-            return jax.tree.map(jnp.add, sums, gradient_of(params, frozen, part)), None
+            return jax.tree.map(jnp.add, sums, gradient_of(params, frozen, part, count)), None
 
-        (loss, found), gradient = jax.lax.scan(add, nothing, parts)[0]
-        return (loss / config.accumulate, found), jax.tree.map(lambda leaf: leaf / config.accumulate, gradient)
+        return jax.lax.scan(add, nothing, parts)[0]
 
     def step(state: TrainState, frozen: PyTree, batch: Batch):
         take = gradient_of if config.accumulate == 1 else averaged
@@ -197,8 +199,8 @@ def train(
             log.write({"step": at, "held_out": found})
             return found
 
-        if at == 0:
-            measured()
+        if at == 0:  # so that a start which training makes no better is what is kept
+            checkpoints.save(at, state, measured()["block_efficiency"])
         while at < config.steps:
             batch_at = run.batches(at, state.params)
             end = min(config.steps, at - at % config.evaluate_every + config.evaluate_every)
@@ -227,8 +229,8 @@ def _means(waiting: list[dict[str, Array]], step: int) -> dict[str, Any]:
             at = step - len(values) + place
             raise TrainingError(
                 f"the loss of step {at} is {one['loss']} and its gradient's norm {one['norm']}; expected "
-                "finite numbers. The last checkpoint stands: lower the learning rate or the clipping, or look at the "
-                "data of that step"
+                "finite numbers. The last checkpoint stands: begin another run from what it reached, with a lower "
+                "learning rate or clip, or look at the data of that step"
             )
     count = len(values)
     return {
@@ -248,13 +250,26 @@ class Log:
         self._started = time.perf_counter()
         kept = [line for line in read_log(path) if line["step"] <= step] if step else []
         self._before = kept[-1].get("seconds", 0.0) if kept else 0.0
-        path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        part = path.with_suffix(".part")  # the lines there are stay until these are whole
+        with self._may_fail():
+            part.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            part.replace(path)
 
     def write(self, line: dict[str, Any]) -> None:
         line = line | {"seconds": round(self._before + time.perf_counter() - self._started, 1)}
-        with self._path.open("a", encoding="utf-8") as file:
+        with self._may_fail(), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         self._progress(line)
+
+    @contextlib.contextmanager
+    def _may_fail(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"cannot write {self._path} ({error}); the last checkpoint is whole. Make room on the disk and start "
+                "the same command again"
+            ) from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

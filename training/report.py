@@ -41,8 +41,8 @@ def _mean(values: Sequence[float]) -> float:
 def card(record: Mapping[str, Any]) -> str:
     """The text of a README.md, from what a run wrote down.
 
-    ``record`` has ``name``, ``kind``, ``target``, ``held_out``, ``settings``, ``tokens`` and, once it was measured,
-    ``measured``: what `evaluate.in_generation` gives, one entry a temperature.
+    ``record`` has ``name``, ``kind``, ``target``, ``held_out``, ``settings``, ``tokens``, ``source`` and, once it was
+    measured, ``measured``: what `evaluate.in_generation` gives, one entry a temperature.
     """
     held_out = record["held_out"]
     alphas = ", ".join(f"{alpha:.3f}" for alpha in held_out["alpha"])
@@ -56,8 +56,13 @@ def card(record: Mapping[str, Any]) -> str:
         "",
         "## What it reaches",
         "",
-        f"On held-out text of the target, after {held_out['step']} updates: acceptance {alphas} for the guesses in "
-        f"turn, which makes {held_out['block_efficiency']:.2f} tokens a round.",
+        f"On held-out text, after {held_out['step']} updates: acceptance {alphas}"
+        # A draft model is measured on its first guess only.
+        + (
+            f" for the guesses in turn, which makes {held_out['block_efficiency']:.2f} tokens a round."
+            if len(held_out["alpha"]) > 1
+            else " for the first guess."
+        ),
     ]
     if "cost" in record:
         cost = record["cost"]
@@ -70,7 +75,14 @@ def card(record: Mapping[str, Any]) -> str:
     before = record.get("measured_before", [None] * len(record.get("measured", ())))
     for found, earlier in zip(record.get("measured", ()), before, strict=True):
         lines += ["", *_measured(found, earlier)]
-    lines += ["", "## How it was made", "", f"Learned from {record['tokens']:,} tokens of answers.", "", "```json"]
+    lines += [
+        "",
+        "## How it was made",
+        "",
+        f"Learned from {record['tokens']:,} tokens of answers, from {record['source']}.",
+        "",
+        "```json",
+    ]
     lines += [_indented(record["settings"]), "```", ""]
     return "\n".join(lines)
 

@@ -9,6 +9,13 @@ from specdec_jax.models.feature_head_files import Storage
 from .students import LOSS_NAMES
 
 
+def _at_least_one(settings: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; expected at least 1")
+
+
 @dataclasses.dataclass(frozen=True)
 class HeadConfig:
     """A feature head: a decoder layer or a few that read the target's states."""
@@ -28,6 +35,11 @@ class HeadConfig:
     start: str | None = None
     """A head to go on from, by directory or name; its shape and its draft vocabulary stand."""
 
+    def __post_init__(self):
+        _at_least_one(self, "layers", "draft_vocab_size", "steps")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay is {self.decay}; expected more than 0 and at most 1")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -45,6 +57,9 @@ class ModelConfig:
     """Tokens that it can guess, those most frequent in the text; by default all."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Of the files."""
+
+    def __post_init__(self):
+        _at_least_one(self, "count", "draft_vocab_size")
 
 
 @dataclasses.dataclass(frozen=True)

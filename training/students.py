@@ -53,11 +53,16 @@ class Student(NamedTuple):
     weights: tuple[float, ...]
     """Of the guesses in the loss."""
 
-    def loss(self, params: PyTree, frozen: PyTree, batch: Batch) -> tuple[Float[Array, ""], Measured]:
-        """The mean over positions for each guess, and the weighted mean of these."""
+    def loss(
+        self, params: PyTree, frozen: PyTree, batch: Batch, count: Float[Array, "S"] | None = None
+    ) -> tuple[Float[Array, ""], Measured]:
+        """The mean over positions for each guess, and the weighted mean of these.
+
+        ``count`` is that of the whole batch, where this one is a part whose loss is to be added to the others'.
+        """
         found = self.measure(params, frozen, batch)
         weights = jnp.asarray(self.weights, jnp.float32)
-        means = found.loss / jnp.maximum(found.count, 1)
+        means = found.loss / jnp.maximum(found.count if count is None else count, 1)
         return (weights * means).sum() / weights.sum(), found
 
 

@@ -16,6 +16,7 @@ from tyro.conf import Positional, arg
 from ..bench import in_turns
 from ..bench.rounds import Passes
 from ..models import Loaded, load
+from ..sampling import SamplingParams
 from ..sharding import make_mesh
 from ..state import GenerateConfig
 from ..theory import tokens_of
@@ -29,11 +30,13 @@ from ..training import (
     TrainingError,
     distil,
 )
+from ..training.checkpoints import alone
+from ..training.distill import WORK
 from ..training.evaluate import Drafting as Evaluated
 from ..training.evaluate import Question, in_generation
 from ..training.report import card, curves
 from . import UserError, consoles, drafting, requests
-from .options import File, parse
+from .options import File, check_integers, parse
 from .prompts import from_file
 
 
@@ -70,6 +73,16 @@ class Options:
     temperatures: tuple[float, ...] = (0.0, 1.0)
     """Of the answers, where that is measured."""
 
+    def __post_init__(self):
+        check_integers(self, devices=(1, 2**16), max_new_tokens=(1, 2**16))
+        _config(self)
+        for temperature in self.temperatures:
+            SamplingParams(temperature=temperature).check()
+        # Of the kind that is not trained nothing is read.
+        other = "model" if self.student == "head" else "head"
+        if getattr(self, other) != (ModelConfig() if other == "model" else HeadConfig()):
+            raise ValueError(f"got options of --{other}, but the student is a {self.student}; expected its own alone")
+
 
 def main(args: Sequence[str]) -> int:
     """Run the command."""
@@ -81,7 +94,7 @@ def main(args: Sequence[str]) -> int:
     asked = _questions(options, target)
     mesh = None if options.devices == 1 else make_mesh(fsdp=options.devices, devices=jax.devices()[: options.devices])
     try:
-        with _progress(errors) as tell:
+        with alone(options.directory / WORK), _progress(errors) as tell:
             made = distil(
                 target,
                 options.directory,
@@ -102,7 +115,8 @@ def main(args: Sequence[str]) -> int:
         "target": target.name,
         "held_out": made.best,
         "tokens": made.tokens,
-        "settings": made.settings,
+        "settings": {**made.settings, "training": dataclasses.asdict(options.training)},
+        "source": "its own questions and answers" if options.text.file is None else options.text.file.name,
     }
     path = made.directory / "README.md"
     path.write_text(card(record), encoding="utf-8")
@@ -130,7 +144,7 @@ def _questions(options: Options, target: Loaded) -> list[Question]:
         from_file(options.questions),
         target,
         config=_config(options),
-        sampling=requests.SamplingParams(),
+        sampling=SamplingParams(),
         max_new_tokens=options.max_new_tokens,
         chat=True,
     )

@@ -1,7 +1,9 @@
 """The whole way on a tiny target: text, training, files that load, and text that stays the target's."""
 
 import dataclasses
+import importlib
 import json
+import shutil
 from typing import Any
 
 import jax
@@ -12,9 +14,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specdec_jax import GenerateConfig, SamplingParams, constant, draft_model, feature_head, generate, models
+from specdec_jax.training.checkpoints import alone
 from specdec_jax.training.distill import distil
 from specdec_jax.training.errors import TrainingError
-from specdec_jax.training.loop import TrainConfig
+from specdec_jax.training.loop import TrainConfig, train
 from specdec_jax.training.samples import DataError
 from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
 
@@ -120,6 +123,94 @@ def test_other_settings_are_another_run(head, tiny_target):
     folder, _, _ = head
     with pytest.raises(TrainingError, match=r"holds another run: loss.name was 'forward_kl' and is now 'hybrid'"):
         distil(tiny_target, folder, HEAD, text=TEXT, loss=LossConfig("hybrid"), training=TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperatures": (0.5,)}, r"holds text that was made otherwise: temperatures was \[0.0, 1.0\] and is now"),
+        ({"rows": 8}, r"holds text that was made otherwise: rows was 16 and is now 8"),
+    ],
+)
+def test_text_that_was_made_otherwise_is_not_used_again(changes, message, head, tiny_target, tmp_path):
+    """Such as by a run that was stopped while it wrote."""
+    folder, _, _ = head
+    shutil.copytree(folder / "work" / "text", tmp_path / "work" / "text")
+    with pytest.raises(DataError, match=message):
+        distil(
+            tiny_target,
+            tmp_path,
+            HEAD,
+            text=dataclasses.replace(TEXT, **changes),
+            loss=LossConfig(),
+            training=TRAINING,
+        )
+    (tmp_path / "work" / "text" / "made.json").unlink()
+    with pytest.raises(DataError, match=r"holds text, but no made\.json that says how it was made"):
+        distil(tiny_target, tmp_path, HEAD, text=TEXT, loss=LossConfig(), training=TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("student", "text", "training", "message"),
+    [
+        (HEAD, {"fresh": 0.5, "fresh_from": "student"}, {}, "a feature head cannot write text without its target"),
+        (HEAD, {"fresh": 0.3}, {}, "fresh is 0.3 of a batch of 4, which is 1.2 rows; expected whole rows"),
+        (ModelConfig(layers=(0, 9)), {}, {}, r"the layers are \[0, 9\]; expected some of 0 to 2"),
+        (ModelConfig(layers=(0,), start="x"), {}, {}, "got layers and start for the draft model; expected one of them"),
+        (ModelConfig(draft_vocab_size=99), {}, {}, "the draft vocabulary has 99 ids; expected 1 to 29"),
+    ],
+)
+def test_what_cannot_work_is_said_before_text_is_written(student, text, training, message, tiny_target, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        distil(
+            tiny_target,
+            tmp_path,
+            student,
+            text=dataclasses.replace(TEXT, **text),
+            loss=LossConfig(),
+            training=dataclasses.replace(TRAINING, **training),
+        )
+    assert not (tmp_path / "work" / "text").exists()
+
+
+def test_settings_out_of_range():
+    for make, message in (
+        (lambda: HeadConfig(steps=0), "steps is 0; expected at least 1"),
+        (lambda: HeadConfig(decay=float("nan")), "decay is nan; expected more than 0"),
+        (lambda: ModelConfig(count=0), "count is 0; expected at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_a_run_that_fails_leaves_the_best_that_it_reached(head, tiny_target, tmp_path, monkeypatch):
+    """The start, if there was nothing better: it can be gone on from in another run."""
+    folder, _, _ = head
+    for name in ("text", "outputs"):
+        shutil.copytree(folder / "work" / name, tmp_path / "work" / name)
+    module, whole = importlib.import_module("specdec_jax.training.distill"), train
+
+    def fails(run, params, config, directory, **how):
+        def stop(line):
+            if line["step"] >= 10:
+                raise TrainingError("the loss of step 9 is nan")
+
+        return whole(run, params, config, directory, mesh=how["mesh"], progress=stop)
+
+    monkeypatch.setattr(module, "train", fails)
+    with pytest.raises(TrainingError, match="the loss of step 9 is nan"):
+        trained_head(tiny_target, tmp_path)
+    left = models.load_head(tmp_path / "drafter")
+    assert left.record["held_out"]["step"] == 0
+    assert left.config == models.load_head(folder / "drafter").config
+
+
+def test_one_process_trains_in_a_directory(tmp_path):
+    refused = pytest.raises(TrainingError, match=r"another process trains in .*; wait for it or name another")
+    with alone(tmp_path), refused, alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("storage", ["int8", "bfloat16", "float32"])

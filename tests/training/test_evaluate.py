@@ -3,7 +3,7 @@
 import pytest
 
 from specdec_jax import GenerateConfig, draft_model
-from specdec_jax.training.evaluate import Drafting, Question, in_generation, questions_from
+from specdec_jax.training.evaluate import Drafting, Question, in_generation
 from specdec_jax.training.report import card, curves
 
 CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chunk=8)
@@ -27,13 +27,6 @@ def test_a_perfect_drafter(found):
     assert found["questions"] == 3
 
 
-def test_questions(tiny_target):
-    asked = questions_from(
-        [{"prompt": "w5", "category": "sums"}, {"messages": [{"role": "user", "content": "w6"}]}], tiny_target
-    )
-    assert asked == [Question("sums", [1, 5, 0, 2]), Question("all", [1, 6, 0, 2])]
-
-
 @pytest.mark.heavy
 def test_a_card_and_curves(found, tmp_path):
     log = [
@@ -52,6 +45,7 @@ def test_a_card_and_curves(found, tmp_path):
             "target": "tiny",
             "held_out": {"step": 20, **log[-1]["held_out"]},
             "tokens": 190,
+            "source": "its own questions and answers",
             "settings": {"loss": {"name": "hybrid"}},
             "measured": [found],
         }
