@@ -1,6 +1,6 @@
 """Many prompts: slots that are refilled as rows end, results on the disk, and jobs that go on where they stopped."""
 
-from .errors import JobError, WriteError
+from .errors import JobError, PassingError, WriteError
 from .files import Place, place
 from .fingerprint import fingerprint
 from .generator import BatchGenerator, Finished
@@ -20,6 +20,7 @@ __all__ = [
     "Finished",
     "Host",
     "JobError",
+    "PassingError",
     "Peers",
     "Place",
     "Progress",

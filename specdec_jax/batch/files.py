@@ -98,7 +98,7 @@ def create_whole(path: epath.Path, text: str) -> None:
     """
     try:
         if is_remote(path):
-            path.write_text(text)
+            _write_object(path, text)
             return
         part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
         try:
@@ -111,6 +111,13 @@ def create_whole(path: epath.Path, text: str) -> None:
             part.unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _write_object(path: epath.Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except Exception as error:  # stores raise what their libraries do
         raise cannot_write(path, error) from error
 
 

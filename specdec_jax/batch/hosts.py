@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import jax
 from jax.experimental import multihost_utils
 
-from .errors import JobError
+from .errors import JobError, PassingError
 
 T = TypeVar("T")
 
@@ -48,13 +48,18 @@ def joined(
     along. Process 0 alone, the coordinator, stays until the others have left or died, and they cannot go on without it.
 
     Raises:
-        JobError: the environment does not say what is not given, or the coordinator does not answer.
+        JobError: the environment does not say what is not given.
+        PassingError: the coordinator does not answer, or not all hosts came.
     """
     jax.config.update("jax_enable_recoverability", not in_step)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     try:
         jax.distributed.initialize(coordinator, processes, process)
-    except (ValueError, RuntimeError) as error:
+    except RuntimeError as error:
+        raise PassingError(
+            f"cannot join the other hosts ({error}); expected all of them to start, so start those again that did not"
+        ) from error
+    except ValueError as error:
         raise JobError(
             f"cannot join the other hosts ({error}); expected an environment that JAX knows (Cloud TPU, SLURM, "
             "Kubernetes, Open MPI), or a coordinator, the number of processes, and the number of this one"

@@ -60,7 +60,7 @@ class _Lease:
             self._count += 1
             try:
                 self._path.write_text(f"{'holds' if self.holding else 'waits'} {self._count}\n")
-            except OSError as error:
+            except Exception as error:  # stores raise what their libraries do
                 raise cannot_write(self._path, error) from error
 
     def is_there(self) -> bool:
@@ -69,13 +69,13 @@ class _Lease:
     def end(self) -> None:
         self._over.set()
         self._thread.join(_PATIENCE)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):
             self._path.unlink(missing_ok=True)
 
     def _change(self, beat: float) -> None:
         while not self._over.wait(beat):
             # What fails now may succeed the next time, and one that another took away is not put back.
-            with contextlib.suppress(OSError, JobError):
+            with contextlib.suppress(Exception):
                 if self.is_there():
                     self.write()
 
@@ -90,7 +90,7 @@ def _wait_for(place: Place, own: epath.Path, is_there: Callable[[], bool], step:
         for path in _others(place, own):
             try:
                 said = path.read_text()
-            except OSError:  # it ended meanwhile
+            except FileNotFoundError:  # it ended meanwhile
                 continue
             before, _ = seen.setdefault(path, (said, now))
             if said != before and (said.startswith("holds") or path.name < own.name):

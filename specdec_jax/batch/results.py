@@ -83,6 +83,7 @@ class Parts:
         self._waiting: list[Mapping[str, Any]] = []
         self._since = clock()
         self._number = 1 + max(place.part_numbers(), default=-1)
+        self._path = place.part(self._number)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """In the part that is being filled."""
@@ -100,17 +101,21 @@ class Parts:
         """Write the part that is being filled; a WriteError where that fails."""
         if not self._waiting:
             return
-        path = self._place.part(self._number)
+        # Under one name until it is known to be written: what seemed to fail may be there.
+        path = self._path
         try:
-            if not self._held():
-                raise JobError(
-                    f"{path} is not written, for another process took this output over while this one gave no sign; "
-                    "expected one for each output, so leave it to the other"
-                )
-            path.write_bytes(_encode(self._waiting))
-        except OSError as error:
+            held = self._held()
+            if held:
+                path.write_bytes(_encode(self._waiting))
+        except Exception as error:  # stores raise what their libraries do
             raise cannot_write(path, error) from error
+        if not held:
+            raise JobError(
+                f"{path} is not written, for another process took this output over while this one gave no sign; "
+                "expected one for each output, so leave it to the other"
+            )
         self._number += 1
+        self._path = self._place.part(self._number)
         self._waiting.clear()
 
 
@@ -154,9 +159,13 @@ def _locked(path: epath.Path, how: int) -> Iterator[int]:
     try:
         try:
             fcntl.flock(fd, how | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise JobError(
                 f"another process writes {path}; expected one for each output, so wait for it or name another output"
+            ) from error
+        except OSError as error:
+            raise JobError(
+                f"cannot lock {path}: {error.strerror}; expected an output on a file system that has locks"
             ) from error
         yield fd
     finally:

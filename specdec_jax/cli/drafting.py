@@ -30,6 +30,8 @@ class Drafting(NamedTuple):
     params: PyTree
     passes: Callable[[int], list[tuple[LanguageModel, int, int]]] = lambda K: []
     """The forward passes of a round of K guesses: a model, the tokens fed, and how many times."""
+    config: str = ""
+    """What its guesses depend on beside its name and params."""
 
 
 def load_target(path_or_name: str, draft: str, **how: Any) -> Loaded:
@@ -57,7 +59,14 @@ def make(name: str, target: Loaded, mesh: Mesh | None = None) -> Drafting:
         return _head(head, target)
     draft = _load(name, target, mesh)
     model = draft.model
-    return Drafting(draft.name, target, draft_model(model), draft.params, lambda K: [(model, 2, 1), (model, 1, K - 1)])
+    return Drafting(
+        draft.name,
+        target,
+        draft_model(model),
+        draft.params,
+        lambda K: [(model, 2, 1), (model, 1, K - 1)],
+        repr(draft.config),
+    )
 
 
 def is_model(name: str) -> bool:
@@ -73,7 +82,9 @@ def _head(path: Path, target: Loaded) -> Drafting:
         raise UserError(str(error)) from error
     built = target._replace(model=target.variant(hidden_layers=head.config.hidden_layers))
     guess, learn = _pass_of(model, True), _pass_of(model, False)
-    return Drafting(head.name, built, _head_drafter(model), params, lambda K: [(guess, 1, K), (learn, K + 1, 1)])
+    return Drafting(
+        head.name, built, _head_drafter(model), params, lambda K: [(guess, 1, K), (learn, K + 1, 1)], repr(head.config)
+    )
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from ..batch import ALONE, POD, Host, JobError, WriteError, joined
+from ..batch import ALONE, POD, Host, JobError, PassingError, joined
 from ..control import Controller, adaptive, constant
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
@@ -140,7 +140,7 @@ def main(args: Sequence[str]) -> int:
     try:
         with stopping as drain, _hosts(options) as host:
             return _answer(options, host, drain, errors)
-    except WriteError as error:
+    except PassingError as error:
         errors.print(f"specdec generate: {error}", markup=False)
         return STOPPED
     except JobError as error:

@@ -65,16 +65,18 @@ def answer(
     tokenizer, tally = chosen.target.tokenizer, output.Tally()
 
     with contextlib.ExitStack() as stack:
-        with peers.together():
+        with peers.together():  # before what the hosts compute together, which none may miss
             asked = Snapshot(prompts)
             total = sum(1 for _ in distinct(asked))
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
+        with peers.together():
             identified = identity(options, chosen, asked)
         peers.require_same(in_step(options, identified))
         with peers.together():
             begun = claim(to, identified)
             results = Shared(stack.enter_context(open_results(to)), host, peers)
+            claim(to, identified)  # in a store of objects another job may have claimed it until now
             progress = resume(place(where, *asks))
         peers.union(progress, total)
         # Hosts may keep manifests of their own.
@@ -127,7 +129,7 @@ def identity(options: Options, chosen: Drafting, prompts: Snapshot) -> dict[str,
         "prompts": prompts.identity,
         "target": {"config": repr(target.config), "params": fingerprint(target.params)},
         "tokenizer": None if target.tokenizer is None else _of_tokenizer(target.tokenizer),
-        "drafter": {"name": chosen.name, "params": fingerprint(chosen.params)},
+        "drafter": {"name": chosen.name, "config": chosen.config, "params": fingerprint(chosen.params)},
         "config": dataclasses.asdict(options.config),
         "controller": options.chosen_controller,
         "sampling": options.sampling._asdict(),

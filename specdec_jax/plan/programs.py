@@ -23,7 +23,8 @@ from ..state import GenerateConfig
 _LAYERS = "stacked"
 """One array for all layers: the program stays small, and one sharding serves all."""
 _CONTROLLER = adaptive("throughput")
-"""That of `specdec generate` for prompts that make room for each other."""
+"""That of a job of `specdec generate` under the greedy and the coupled rule. Under others a job makes all guesses, in a
+program that has less to choose."""
 
 
 class Side(NamedTuple):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import importlib
 import os
 import resource
@@ -15,6 +16,7 @@ from specdec_jax.batch import results as results_module
 from specdec_jax.batch.errors import JobError, WriteError
 from specdec_jax.batch.files import Place, place
 from specdec_jax.batch.job import resume
+from specdec_jax.batch.lease import leased
 from specdec_jax.batch.manifest import claim
 from specdec_jax.batch.results import Parts, open_results, read_results
 
@@ -264,6 +266,38 @@ def test_a_part_that_cannot_be_written_is_not_forgotten(here, monkeypatch):
     assert indices(here) == [0]
 
 
+@pytest.mark.parametrize("error", [OSError("the answer was lost"), RuntimeError("503"), KeyboardInterrupt()])
+def test_a_part_that_seemed_to_fail_is_not_there_twice(error, here, monkeypatch):
+    """A store may have written it all the same."""
+    parts = Parts(here, size=1)
+    whole = type(here.folder).write_bytes
+
+    def lost(path, data):
+        whole(path, data)
+        raise error
+
+    parts.append(records(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(here.folder), "write_bytes", lost)
+        with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else WriteError):
+            parts.write()
+    parts.write()
+    assert indices(here) == [0]
+    parts.append(records(1))
+    parts.write()
+    assert indices(here) == [0, 1]
+
+
+@pytest.mark.parametrize(("error", "message"), [(errno.ENOLCK, "cannot lock .*; expected an output on a file system")])
+def test_a_file_system_without_locks(error, message, here, monkeypatch):
+    def refuse(*_):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(JobError, match=message), open_results(here):
+        pass
+
+
 @pytest.fixture
 def bucket(monkeypatch):
     """An object store that epath takes for Google's."""
@@ -292,5 +326,8 @@ def test_an_object_store_gets_parts(bucket):
     names = ["answers.000000", "answers.000001", "answers.manife"]
     assert [name.removeprefix("/bucket/out/")[:14] for name in sorted(bucket)] == names
     assert indices(where) == [0, 1]
+    quick = {"beat": 0.02, "silence": 1.0}
+    with leased(where, **quick), pytest.raises(JobError, match="another process writes"), leased(where, **quick):
+        pass
     with pytest.raises(JobError, match=r"gs://bucket/out/answers.manifest.json is of another job: seed was 1 and is"):
         claim(where, {"seed": 2})
