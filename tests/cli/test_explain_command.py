@@ -40,6 +40,7 @@ def test_two_distributions(tmp_path, capsys):
     assert f"{page}: 10 figures" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 def test_many_rounds_are_judged_a_few_at_a_time_and_are_the_same(monkeypatch):
     """There may be 65,535, each of whole distributions."""
     p, q, sizes, found = jnp.asarray([0.5, 0.3, 0.2]), jnp.asarray([0.2, 0.5, 0.3]), [], []

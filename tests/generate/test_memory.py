@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
-from marks import at_once
 
 from specdec_jax import GenerateConfig, draft_model, generate, ngram
 from specdec_jax.models import LlamaConfig, model_from_config
@@ -27,8 +26,9 @@ SMALL = dataclasses.replace(LARGE, num_layers=6)
 ROWS, CAPACITY = 4, 4000
 
 
-@pytest.mark.parametrize("layers", at_once(["stacked", "unrolled"], ["stacked"]))
-@pytest.mark.parametrize("drafts", at_once(["n-grams", "a model"], ["a model"]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("layers", ["stacked", "unrolled"])
+@pytest.mark.parametrize("drafts", ["n-grams", "a model"])
 def test_one_copy_of_each_cache(drafts, layers):
     models = [model_from_config(config, dtype=jnp.float32, layers=layers) for config in (LARGE, SMALL)]
     (params, small_params) = (

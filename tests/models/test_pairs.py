@@ -159,7 +159,9 @@ MORE = [*WORDS, "more"]
 
 
 @pytest.mark.parametrize("rule", at_once(RULES, ["coupled"]))
-@pytest.mark.parametrize("known", [range(TOKENS), range(0, TOKENS, 2)], ids=["whole", "narrowed"])
+@pytest.mark.parametrize(
+    "known", [range(TOKENS), pytest.param(range(0, TOKENS, 2), marks=pytest.mark.heavy)], ids=["whole", "narrowed"]
+)
 def test_a_target_that_knows_a_token_more(rule, known):
     """It comes out as often as the target alone would say it, and the draft goes on after it."""
     target, draft = tiny(44, tokens=MORE), tiny(TOKENS, noise=0.3)

@@ -31,7 +31,8 @@ def test_our_drafters_pass(name):
     check_drafter(drafter, params, TARGET, PARAMS)
 
 
-@pytest.mark.parametrize("build", at_once([draft_model, feature_head], [draft_model]), ids=lambda build: build.__name__)
+@pytest.mark.heavy
+@pytest.mark.parametrize("build", [draft_model, feature_head], ids=lambda build: build.__name__)
 def test_drafters_that_stop_early_pass(build):
     """Most of all: they go on from what was committed, though rows stopped at other places than the loop."""
     model = history_head(V) if build is feature_head else TARGET
