@@ -22,7 +22,7 @@ from .errors import LoadError
 from .feature_head import draft_places
 from .huggingface import read_json
 from .language_model import model_from_config
-from .load import Loaded, opened
+from .load import Loaded, load
 from .names import resolve
 from .pairs import check_pair, pair
 
@@ -43,10 +43,8 @@ def load_draft(path_or_name: str | os.PathLike[str], target: Loaded, *, mesh: Me
         LoadError: as `load`, or the list of ids makes no sense.
         ValueError: as `pair`.
     """
-    draft, read = opened(path_or_name, mesh=mesh)
+    draft = load(path_or_name, mesh=mesh, check=lambda draft: check_pair(target, draft))
     path = resolve(path_or_name).path / FILE
-    check_pair(target, draft)  # before its weights are read
-    draft = draft._replace(params=read())
     return pair(target, narrowed(draft, _ids(path, draft.model.vocab_size)) if path.is_file() else draft)
 
 

@@ -56,6 +56,7 @@ def load(
     hidden_layers: tuple[int, ...] | None = None,
     mesh: Mesh | None = None,
     whole: bool = False,
+    check: Callable[[Loaded], None] | None = None,
 ) -> Loaded:
     """Load a model with its weights and its tokenizer.
 
@@ -67,27 +68,11 @@ def load(
         layers: how layers are held and run, see `stack.Layout`.
         hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
         mesh: devices to put the parameters on, straight into their shards or ``whole``, see `param_shardings`.
+        check: called with all but the params, before these are read; what it raises ends the loading.
 
     Raises:
         LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
             quantisation that is not supported, or tensors that do not fit the configuration.
-    """
-    loaded, read = opened(path_or_name, dtype=dtype, layers=layers, hidden_layers=hidden_layers, mesh=mesh, whole=whole)
-    return loaded._replace(params=read())
-
-
-def opened(
-    path_or_name: str | os.PathLike[str],
-    *,
-    dtype: DTypeLike | None = None,
-    layers: Layout = "auto",
-    hidden_layers: tuple[int, ...] | None = None,
-    mesh: Mesh | None = None,
-    whole: bool = False,
-) -> tuple[Loaded, Callable[[], PyTree]]:
-    """What `load` returns, but without its params, and what reads these: so that one can look before weights are read.
-
-    Arguments and errors are `load`'s.
     """
     dtype = checked_dtype(dtype)
     path, name = place_of(path_or_name)
@@ -96,7 +81,23 @@ def opened(
         return None if mesh is None else param_shardings(config, mesh, layers=layers, whole=whole)
 
     if (path / SETTINGS).exists():
-        return _checkpoint(path, name, dtype, layers, hidden_layers, place)
+        loaded, read = _checkpoint(path, name, dtype, layers, hidden_layers, place)
+    else:
+        loaded, read = _file(path, name, dtype, layers, hidden_layers, place)
+    if check is not None:
+        check(loaded)
+    return loaded._replace(params=read())
+
+
+def _file(
+    path: Path,
+    name: str,
+    dtype: jnp.dtype,
+    layers: Layout,
+    hidden_layers: tuple[int, ...] | None,
+    place: Callable[..., PyTree],
+) -> tuple[Loaded, Callable[[], PyTree]]:
+    """A model without its params, and what reads these."""
     contents = _directory(path) if path.is_dir() else _gguf(path)
     config = contents.config
     tokens = _tokens(contents.tokenizer, config, path)
