@@ -14,7 +14,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specdec_jax import GenerateConfig, SamplingParams, constant, draft_model, feature_head, generate, models
-from specdec_jax.training.checkpoints import alone
 from specdec_jax.training.distill import distil
 from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.loop import TrainConfig, train
@@ -125,64 +124,6 @@ def test_other_settings_are_another_run(head, tiny_target):
         distil(tiny_target, folder, HEAD, text=TEXT, loss=LossConfig("hybrid"), training=TRAINING)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"temperatures": (0.5,)}, r"holds text that was made otherwise: temperatures was \[0.0, 1.0\] and is now"),
-        ({"rows": 8}, r"holds text that was made otherwise: rows was 16 and is now 8"),
-    ],
-)
-def test_text_that_was_made_otherwise_is_not_used_again(changes, message, head, tiny_target, tmp_path):
-    """Such as by a run that was stopped while it wrote."""
-    folder, _, _ = head
-    shutil.copytree(folder / "work" / "text", tmp_path / "work" / "text")
-    with pytest.raises(DataError, match=message):
-        distil(
-            tiny_target,
-            tmp_path,
-            HEAD,
-            text=dataclasses.replace(TEXT, **changes),
-            loss=LossConfig(),
-            training=TRAINING,
-        )
-    (tmp_path / "work" / "text" / "made.json").unlink()
-    with pytest.raises(DataError, match=r"holds text, but no made\.json that says how it was made"):
-        distil(tiny_target, tmp_path, HEAD, text=TEXT, loss=LossConfig(), training=TRAINING)
-
-
-@pytest.mark.parametrize(
-    ("student", "text", "training", "message"),
-    [
-        (HEAD, {"fresh": 0.5, "fresh_from": "student"}, {}, "a feature head cannot write text without its target"),
-        (HEAD, {"fresh": 0.3}, {}, "fresh is 0.3 of a batch of 4, which is 1.2 rows; expected whole rows"),
-        (ModelConfig(layers=(0, 9)), {}, {}, r"the layers are \[0, 9\]; expected some of 0 to 2"),
-        (ModelConfig(layers=(0,), start="x"), {}, {}, "got layers and start for the draft model; expected one of them"),
-        (ModelConfig(draft_vocab_size=99), {}, {}, "the draft vocabulary has 99 ids; expected 1 to 29"),
-    ],
-)
-def test_what_cannot_work_is_said_before_text_is_written(student, text, training, message, tiny_target, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        distil(
-            tiny_target,
-            tmp_path,
-            student,
-            text=dataclasses.replace(TEXT, **text),
-            loss=LossConfig(),
-            training=dataclasses.replace(TRAINING, **training),
-        )
-    assert not (tmp_path / "work" / "text").exists()
-
-
-def test_settings_out_of_range():
-    for make, message in (
-        (lambda: HeadConfig(steps=0), "steps is 0; expected at least 1"),
-        (lambda: HeadConfig(decay=float("nan")), "decay is nan; expected more than 0"),
-        (lambda: ModelConfig(count=0), "count is 0; expected at least 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make()
-
-
 def test_a_run_that_fails_leaves_the_best_that_it_reached(head, tiny_target, tmp_path, monkeypatch):
     """The start, if there was nothing better: it can be gone on from in another run."""
     folder, _, _ = head
@@ -203,14 +144,6 @@ def test_a_run_that_fails_leaves_the_best_that_it_reached(head, tiny_target, tmp
     left = models.load_head(tmp_path / "drafter")
     assert left.record["held_out"]["step"] == 0
     assert left.config == models.load_head(folder / "drafter").config
-
-
-def test_one_process_trains_in_a_directory(tmp_path):
-    refused = pytest.raises(TrainingError, match=r"another process trains in .*; wait for it or name another")
-    with alone(tmp_path), refused, alone(tmp_path):
-        pass
-    with alone(tmp_path):
-        pass
 
 
 @pytest.mark.parametrize("storage", ["int8", "bfloat16", "float32"])
@@ -330,12 +263,6 @@ def test_fresh_texts(writer, tiny_target, tmp_path):
     again = run(tmp_path / "stopped")
     for name in ("model.safetensors", "config.json"):
         assert (again.directory / name).read_bytes() == (whole.directory / name).read_bytes()
-
-
-def test_a_head_writes_nothing_by_itself(tiny_target, tmp_path):
-    text = dataclasses.replace(TEXT, fresh=0.5, fresh_from="student")
-    with pytest.raises(ValueError, match="a feature head cannot write text without its target"):
-        distil(tiny_target, tmp_path, HEAD, text=text, loss=LossConfig(), training=TRAINING)
 
 
 @pytest.mark.heavy

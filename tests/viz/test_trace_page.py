@@ -1,16 +1,13 @@
 """The page of a recorded generation, opened as people open it."""
 
 import re
-from itertools import islice
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from hostile import PROMPT, TOKENS, K
 
 from specdec_jax.state import summary
-from specdec_jax.trace import Choice, Follow, Guess, RoundRecord
 from specdec_jax.viz import trace_page
 from specdec_jax.viz.glyphs import Speller, label
 
@@ -256,39 +253,6 @@ def test_names_of_models_move_nothing(look, moments):
 def test_a_row_without_rounds_has_no_page(moments):
     with pytest.raises(ValueError, match="row 0 took part in no round; expected a row that was still to be continued"):
         trace_page.page([], PROMPT, TOKENS.__getitem__, target="", draft="", rule="block")
-
-
-def test_two_thousand_tokens_stay_small_and_open_quickly(look, moments):
-    many = [moments[i % (len(moments) - 1)] for i in range(2200 * len(moments) // 60)]
-    text = trace_page.page(many, PROMPT, TOKENS.__getitem__, target="", draft="", rule="block")
-    assert text.count('<span class="t ') > 2000
-    assert len(text.encode()) < 3e6
-    page = look(text)
-    loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
-    assert 0 < loaded < 2000, f"{loaded} ms"
-
-
-@pytest.mark.heavy
-def test_two_thousand_tokens_stay_small_whatever_they_are(look, moments):
-    """The worst case: each token a round of its own, every guess refused, and all of them different words."""
-    draw = np.random.default_rng(0)
-    chances = iter(lambda: round(draw.random(), 3), None)
-    words = iter(lambda: int(draw.integers(49_152)), None)
-
-    def vain() -> RoundRecord:
-        judged = tuple(Guess(next(words), *islice(chances, 4)) for _ in range(16))
-        likeliest = tuple(Choice(next(words), *islice(chances, 2)) for _ in range(4))
-        return RoundRecord(judged, 0, Follow(next(words), *islice(chances, 2)), (likeliest,))
-
-    worst = [moments[0]._replace(rows=(vain(),)) for _ in range(2000)]
-    text = trace_page.page(worst, [0], lambda token: b" word%d" % token, target="", draft="", rule="block")
-    assert len(text.encode()) < 2.5e6
-    page = look(text)
-    loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
-    assert 0 < loaded < 2000, f"{loaded} ms"
-    assert page.locator("#text s").count() == 16
-    page.get_by_role("button", name="Show all refused").press("Enter")
-    assert page.locator("#text s").count() == 32_000
 
 
 def test_guesses_past_the_end_are_not_called_refused(look, moments, records):

@@ -1,0 +1,90 @@
+"""What cannot work is said before anything is written, and what lies there is used only where it is the same."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from specdec_jax.training import data
+from specdec_jax.training.checkpoints import alone
+from specdec_jax.training.distill import distil
+from specdec_jax.training.errors import TrainingError
+from specdec_jax.training.loop import TrainConfig
+from specdec_jax.training.samples import DataError
+from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
+
+TEXT = TextConfig(tokens=600, rows=16, length=32, max_tokens=20, held_out=0.2)
+TRAINING = TrainConfig(steps=30, batch=4, learning_rate=3e-3, warmup=3, evaluate_every=10)
+HEAD = HeadConfig(draft_vocab_size=20, steps=2, storage="float32")
+
+
+def gathered(target, folder, **changes):
+    """Text for no tokens at all: what is to be made is written down, and nothing else."""
+    how = {"tokens": 0, "key": jax.random.key(0), "rows": 16, "temperatures": (0.0, 1.0)}
+    return data.gather(folder, target, **how | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperatures": (0.5,)}, r"holds text that was made otherwise: temperatures was \[0.0, 1.0\] and is now"),
+        ({"rows": 8}, r"holds text that was made otherwise: rows was 16 and is now 8"),
+        ({"key": jax.random.key(1)}, r"holds text that was made otherwise: key was \[0, 0\] and is now \[0, 1\]"),
+        ({"asked": [[1, 5]]}, r"holds text that was made otherwise: asked was None and is now"),
+    ],
+)
+def test_text_that_was_made_otherwise_is_not_used_again(changes, message, tiny_target, tmp_path):
+    """Such as by a run that was stopped while it wrote."""
+    for _ in range(2):
+        assert gathered(tiny_target, tmp_path) == []
+    with pytest.raises(DataError, match=message):
+        gathered(tiny_target, tmp_path, **changes)
+    with pytest.raises(DataError, match="holds text that was made otherwise: target"):
+        gathered(tiny_target._replace(name="another"), tmp_path)
+
+
+def test_text_of_which_nobody_says_how_it_was_made(tiny_target, tmp_path):
+    (tmp_path / "000000.jsonl").touch()
+    with pytest.raises(DataError, match=r"holds text, but no made\.json that says how it was made"):
+        gathered(tiny_target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("student", "text", "message"),
+    [
+        (HEAD, {"fresh": 0.5, "fresh_from": "student"}, "a feature head cannot write text without its target"),
+        (HEAD, {"fresh": 0.3}, "fresh is 0.3 of a batch of 4, which is 1.2 rows; expected whole rows"),
+        (ModelConfig(layers=(0, 9)), {}, r"the layers are \[0, 9\]; expected some of 0 to 2"),
+        (ModelConfig(layers=(0,), start="x"), {}, "got layers and start for the draft model; expected one of them"),
+        (ModelConfig(draft_vocab_size=99), {}, "the draft vocabulary has 99 ids; expected 1 to 29"),
+    ],
+)
+def test_what_cannot_work_is_said_before_text_is_written(student, text, message, tiny_target, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        distil(
+            tiny_target,
+            tmp_path,
+            student,
+            text=dataclasses.replace(TEXT, **text),
+            loss=LossConfig(),
+            training=TRAINING,
+        )
+    assert not (tmp_path / "work" / "text").exists()
+
+
+def test_settings_out_of_range():
+    for make, message in (
+        (lambda: HeadConfig(steps=0), "steps is 0; expected at least 1"),
+        (lambda: HeadConfig(decay=float("nan")), "decay is nan; expected more than 0"),
+        (lambda: ModelConfig(count=0), "count is 0; expected at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_one_process_trains_in_a_directory(tmp_path):
+    refused = pytest.raises(TrainingError, match=r"another process trains in .*; wait for it or name another")
+    with alone(tmp_path), refused, alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
