@@ -209,6 +209,7 @@ def test_no_request_starts_once_it_does_not_accept():
     assert tokens(seen).items() <= tokens(make()(asked)).items()
 
 
+@pytest.mark.heavy
 def test_what_rows_share_is_kept_while_they_come_and_go():
     """A drafter may keep a count over all rounds; a cache may count its rows on any axis."""
 

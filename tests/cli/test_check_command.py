@@ -146,6 +146,7 @@ def equalities(monkeypatch, answer) -> list[Finding]:
     return list(check._equalities(pair, [[1, 2], [3]], options, Console(quiet=True)))
 
 
+@pytest.mark.heavy
 def test_rows_that_differ(monkeypatch):
     """One token of a row alone under the coupled rule is another, and by no tie."""
 

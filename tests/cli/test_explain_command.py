@@ -147,6 +147,7 @@ def test_what_may_not_be_written_to_is_said_before_the_work(closed, tmp_path, mo
     assert not figures.exists()
 
 
+@pytest.mark.heavy
 def test_a_draft_that_guesses_nothing(tiny, tmp_path, capsys):
     line = ["a", "--target", str(tiny), "--draft", "ngram", "--output", str(tmp_path / "page.html"), "--rounds", "4"]
     assert main(["explain", *line]) == 2

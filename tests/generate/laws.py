@@ -5,7 +5,6 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from programs import brisk
 
 from specdec_jax import (
@@ -64,12 +63,7 @@ RECIPES = {
 ON_MODELS = ("draft_model", "early_exit", "feature_head")
 """Those that run a model to guess; the recipes are tested in two files, for the time they take."""
 
-_SAMPLED = [name for name in RULES if name != "greedy"]  # that by equality
-each_rule = pytest.mark.parametrize("rule", _SAMPLED)
-each_rule_one_at_once = pytest.mark.parametrize(
-    "rule", [pytest.param(name, marks=[pytest.mark.heavy] * (name != "block")) for name in _SAMPLED]
-)
-"""The default of sampled rows at once, the others, of programs that take long, with the heavy tests."""
+SAMPLED = [name for name in RULES if name != "greedy"]  # that by equality
 
 
 @cache

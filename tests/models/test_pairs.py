@@ -88,6 +88,7 @@ def generate(target, params, draft, draft_params, rule):
         for rule, widths in zip(RULES, [(64, 48), (64, 48), (48, 64), (48, 64)], strict=True)
     ],
 )
+@pytest.mark.heavy
 def test_padding_changes_nothing(rule, widths):
     """Neither the target's nor the draft's, be it more or less than the target's.
 

@@ -50,6 +50,7 @@ def test_an_exact_rule_passes():
     assert 0 < found.smallest < 0.1
 
 
+@pytest.mark.heavy
 def test_a_biased_rule_is_found(monkeypatch):
     """One that accepts a quarter of what it should refuse."""
     eager = block.rule._replace(

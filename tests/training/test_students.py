@@ -97,7 +97,7 @@ def _at(slot):
     return jnp.asarray([slot], jnp.int32)
 
 
-@pytest.mark.parametrize("loss", LOSS_NAMES)
+@pytest.mark.parametrize("loss", at_once(LOSS_NAMES, ["forward_kl", "negative_log_acceptance"]))
 def test_every_loss_has_a_gradient_that_lowers_it(loss, lesson):
     batch, config, _, params, frozen = lesson
     student = feature_head_student(config, steps=2, loss=loss, chunk=32)

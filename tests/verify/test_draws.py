@@ -12,15 +12,18 @@ from specdec_jax.verify import RULES, Proposal
 
 SAMPLED = {name: rule for name, rule in RULES.items() if name != "greedy"}  # greedy: see test_equal_rules.py
 each_rule = pytest.mark.parametrize("rule", SAMPLED.values(), ids=SAMPLED)
+block_at_once = pytest.mark.parametrize(
+    "rule", [pytest.param(SAMPLED[name], id=name, marks=[pytest.mark.heavy] * (name != "block")) for name in SAMPLED]
+)
 
 
-@each_rule
+@block_at_once
 def test_opposed_distributions_on_sixteen_tokens(rule):
     p = np.arange(1, 17) / 136
     check_draws(rule, p, p[::-1], K=2, tokens=2, key=jax.random.key(11))
 
 
-@each_rule
+@block_at_once
 def test_rounds_one_after_the_other_share_no_noise(rule):
     """Two tokens, K = 3: keyed by each token's own position, the block rule would be off by .05 here."""
     check_draws(rule, np.array([1, 2]) / 3, np.array([2, 1]) / 3, K=3, tokens=5, key=jax.random.key(12))

@@ -129,6 +129,7 @@ def keyed_by_position(parts) -> Rule:
     return Rule(verify=verify, draw=lambda keys, index, q: draw(keys_at(keys, DRAFT, index), q))
 
 
+@pytest.mark.heavy
 def test_noise_keyed_by_position_is_noticed():
     with pytest.raises(AssertionError, match="do not look drawn from p"):
         check_draws(

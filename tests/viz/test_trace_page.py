@@ -28,6 +28,7 @@ def cells(page, table):
     return [rows.nth(i).locator("td").all_text_contents() for i in range(rows.count())]
 
 
+@pytest.mark.heavy
 def test_every_token_stands_in_the_text_once(records):
     found = trace_page.marks(records, PROMPT, TOKENS.__getitem__)
     emitted = [token for record in records for token in record.tokens]
@@ -88,6 +89,7 @@ def test_every_round_is_told_as_it_was_recorded(look, text, moments, records):
         page.keyboard.press("ArrowRight")
 
 
+@pytest.mark.heavy
 def test_rounds_without_a_guess_are_called_what_they_are(look, sparse_moments):
     records = trace_page.row_of(sparse_moments, 0)
     number = next(i for i, record in enumerate(records) if not record.guesses)
