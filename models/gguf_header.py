@@ -61,11 +61,14 @@ class Header:
 
     def __init__(self, path: Path):
         self.path = path
-        with path.open("rb") as file:
-            magic = file.read(len(MAGIC))
-            if magic != MAGIC:
-                raise LoadError(f"{path} is no GGUF file: it starts with {magic!r}, expected {MAGIC!r}; check the path")
-            self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            with path.open("rb") as file:
+                magic = file.read(len(MAGIC))
+                self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if magic == MAGIC else b""
+        except OSError as error:
+            raise LoadError(f"cannot read {path} ({error.strerror}); expected a GGUF file that may be read") from error
+        if magic != MAGIC:
+            raise LoadError(f"{path} is no GGUF file: it starts with {magic!r}, expected {MAGIC!r}; check the path")
         self._at = len(MAGIC)
         self._check_version()
         num_tensors, num_fields = self._u64(), self._u64()

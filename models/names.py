@@ -48,7 +48,7 @@ def resolve(path_or_name: str | os.PathLike[str], known: Iterable[str] = NAMES) 
     if path_or_name in NAMES:
         return Place(_packaged(str(path_or_name)), str(path_or_name))
     path = Path(path_or_name)
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110, for Path.exists raises for a name that is too long
         if isinstance(path_or_name, str) and _OWNER_AND_NAME.fullmatch(path_or_name) and path.suffix not in _FILES:
             return Place(hub.fetch(path_or_name), path_or_name)
         raise LoadError(

@@ -107,9 +107,9 @@ def _eos_array(eos_tokens, vocab_size: int) -> jnp.ndarray:
     if known is not None and ((known < 0) | (known >= vocab_size)).any():
         worst = next(int(token) for token in known.reshape(-1) if not 0 <= token < vocab_size)
         raise ValueError(f"eos_tokens has {worst}, which the target never draws; expected ids in [0, {vocab_size})")
-    ids = ids.reshape(-1)
-    size = max(8, -(-ids.shape[0] // 8) * 8)
-    return jnp.pad(ids, (0, size - ids.shape[0]), constant_values=-1)  # no token has the id -1
+    flat = (ids if known is None else known).reshape(-1)
+    pad = jnp.pad if known is None else np.pad  # which compiles nothing
+    return jnp.asarray(pad(flat, (0, max(8, -(-flat.size // 8) * 8) - flat.size), constant_values=-1))  # no token is -1
 
 
 def _integers(name: str, value):

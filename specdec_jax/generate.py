@@ -136,9 +136,8 @@ def _init(target, target_params, drafter, drafter_params, inputs: Inputs, config
     prompts, prompt_lengths, keys, sampling, max_new_tokens, eos_tokens = inputs
     B, P = prompts.shape
     K = config.draft_length if drafter is not None else 0
-    # The last block of a full row hangs K slots over, and one more token than is cached is known.
-    slots = -(-(config.capacity + K) // 8) * 8
-    W = slots + 1
+    slots = config.slots(drafting=drafter is not None)
+    W = slots + 1  # one more token than is cached is known
     # Padding may be any number, -100 for instance, for which a model's embedding may give NaN.
     inside = jnp.arange(P, dtype=jnp.int32)[None] < prompt_lengths[:, None]
     tokens = jnp.pad(jnp.where(inside, prompts, 0)[:, :W], ((0, 0), (0, max(W - P, 0))))

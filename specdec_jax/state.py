@@ -74,6 +74,10 @@ class GenerateConfig:
         half = widest // 2
         return self.verify_widths or ((1, half, widest) if half >= 4 else (1, widest))
 
+    def slots(self, *, drafting: bool) -> int:
+        """Of a row of a cache, a multiple of eight: the last block of a full row hangs over by its guesses."""
+        return -(-(self.capacity + (self.draft_length if drafting else 0)) // 8) * 8
+
 
 @flax.struct.dataclass
 class Stats:

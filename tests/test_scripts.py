@@ -29,7 +29,9 @@ def test_install_returns_at_once_where_nothing_changed(tmp_path):
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / ".venv").mkdir()
-    cksum = subprocess.run("cksum < pyproject.toml", shell=True, cwd=tmp_path, capture_output=True, text=True).stdout
+    cksum = subprocess.run(
+        "cat pyproject.toml scripts/install | cksum", shell=True, cwd=tmp_path, capture_output=True, text=True
+    ).stdout
     (tmp_path / ".venv" / "installed-dev").write_text(f"{tmp_path} {cksum}")
     run = {"cwd": tmp_path, "env": os.environ | {"PYTHON": "false"}, "capture_output": True, "text": True}
     assert subprocess.run([tmp_path / "scripts" / "install", "dev"], **run).returncode == 0

@@ -11,10 +11,9 @@ from specdec_jax._typing import PRNGKeyArray
 from specdec_jax.batch.fingerprint import digest_of
 from specdec_jax.batch.manifest import differences
 from specdec_jax.models import Loaded
-from specdec_jax.state import GenerateConfig
 
 from .samples import DataError, Sample, prompts, read_samples, texts, write_samples
-from .self_prompt import CONFIG, answers, self_prompted
+from .self_prompt import CAPACITY, answers, config_of, self_prompted
 
 Progress = Callable[[int, int], None]
 """Called with the answer tokens there are and those wanted."""
@@ -29,7 +28,7 @@ def gather(
     temperatures: Sequence[float] = (0.0, 1.0),
     rows: int = 64,
     max_tokens: int | None = None,
-    config: GenerateConfig = CONFIG,
+    capacity: int = CAPACITY,
     asked: Sequence[Sequence[int]] | None = None,
     progress: Progress = lambda have, want: None,
 ) -> list[Sample]:
@@ -46,7 +45,7 @@ def gather(
         temperatures: of the answers in turn; 0 is the likeliest token at each step.
         rows: of a batch.
         max_tokens: most tokens of an answer.
-        config: capacity of a row.
+        capacity: most tokens of a prompt and its answer.
         asked: token ids of prompts to answer; by default the target asks itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,10 +58,11 @@ def gather(
             "temperatures": list(temperatures),
             "rows": rows,
             "max_tokens": max_tokens,
-            "capacity": config.capacity,
+            "capacity": capacity,
             "asked": None if asked is None else digest_of(json.dumps(ids).encode() for ids in map(list, asked)),
         },
     )
+    config = config_of(capacity)
     samples: list[Sample] = []
     have, index = 0, 0
     while have < tokens and (asked is None or index * rows < len(asked)):
@@ -83,7 +83,7 @@ def gather(
             why = (
                 "its questions do not come to an end. Give a file of prompts or texts instead"
                 if asked is None
-                else f"its answers are empty, or the prompts leave no room within {config.capacity} tokens. Give others"
+                else f"its answers are empty, or the prompts leave no room within {capacity} tokens. Give others"
             )
             raise DataError(f"{target.name} wrote nothing to learn from in {index} batches: {why}")
         progress(have, tokens)

@@ -85,7 +85,7 @@ def distil(
     told = {
         "teacher": source.identity,
         "loss": dataclasses.asdict(loss),
-        "fresh": [text.fresh, text.fresh_from, text.rows, text.max_tokens, list(text.temperatures)],
+        "fresh": [text.fresh, text.fresh_from, text.rows, text.max_tokens, text.capacity, list(text.temperatures)],
         "dtype": str(jnp.dtype(dtype)),
     }
     # What can be known to be wrong is said before hours of writing text.

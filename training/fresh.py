@@ -11,7 +11,7 @@ from specdec_jax.models import Loaded
 from .batches import Corpus
 from .packing import pack
 from .samples import DataError, Sample
-from .self_prompt import CONFIG, answers
+from .self_prompt import answers, config_of
 from .settings import TextConfig
 from .teacher import Outputs, Teacher
 
@@ -44,7 +44,7 @@ def fresh_texts(
             [prompted[place] for place in chosen],
             key=jax.random.fold_in(jax.random.key(seed), first),
             temperatures=text.temperatures,
-            config=CONFIG,
+            config=config_of(text.capacity),
             max_tokens=text.max_tokens,
             rows=text.rows,
         )

@@ -103,10 +103,17 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
     )
 
 
-def new_state(params: PyTree, config: TrainConfig) -> TrainState:
-    """Before the first step, in float32 and in copies: a step gives its arguments away."""
-    params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), params)
-    return TrainState(jnp.int32(0), params, optimiser(config).init(params))
+def new_state(params: PyTree, config: TrainConfig, mesh: Mesh | None = None) -> TrainState:
+    """Before the first step: float32 copies, for a step gives its arguments away; on a mesh, made in its shards."""
+
+    def start(params: PyTree) -> TrainState:
+        params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), params)
+        return TrainState(jnp.int32(0), params, optimiser(config).init(params))
+
+    if mesh is None:
+        return start(params)
+    where = state_shardings(jax.eval_shape(start, params), mesh)
+    return jax.jit(start, out_shardings=where)(place_state(params, mesh))
 
 
 def make_step(
@@ -180,9 +187,7 @@ def train(
         TrainingError: the checkpoints are of another run, a loss is not finite, or the disk is full. The last
             checkpoint stays.
     """
-    state = new_state(params, config)
-    if mesh is not None:
-        state = place_state(state, mesh)
+    state = new_state(params, config, mesh)
     frozen = run.frozen if mesh is None else place_state(run.frozen, mesh)
     step = make_step(run.student, config, None if mesh is None else state_shardings(state, mesh))
     measure = jax.jit(run.student.measure)

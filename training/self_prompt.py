@@ -18,7 +18,7 @@ from specdec_jax.state import FinishReason, GenerateConfig
 
 from .samples import Sample
 
-CONFIG = GenerateConfig(capacity=384, prefill_chunk=64, rule="token")
+CAPACITY = 384
 _PLACEHOLDER = "WHAT-THE-USER-SAYS"
 _QUESTION_TEMPERATURE = 1.0
 
@@ -38,6 +38,20 @@ def questions(
     ends = set(tokenizer.eos_ids)
     whole = [ids for ids in said if ids and ids[-1] in ends]
     return [text for text in (tokenizer.decode(ids).strip() for ids in whole) if text]
+
+
+def config_of(capacity: int) -> GenerateConfig:
+    """How a target writes, in rows of so many tokens."""
+    return GenerateConfig(capacity=capacity, prefill_chunk=64, rule="token")
+
+
+def left_out(prompts: Sequence[Sequence[int]], target: Loaded, capacity: int) -> int:
+    """How many prompts `answers` does not answer: empty ones, and those that leave no room."""
+    return sum(not 0 < len(prompt) < _room(target, capacity) for prompt in prompts)
+
+
+def _room(target: Loaded, capacity: int) -> int:
+    return min(capacity, target.model.max_positions or capacity)
 
 
 def opening(tokenizer: Tokenizer) -> str:
@@ -74,7 +88,7 @@ def answers(
         rows: of the batch, filled up with rows that end at once, so that other counts of prompts compile nothing.
     """
     count = len(prompts) if rows is None else rows
-    room = min(config.capacity, target.model.max_positions or config.capacity)
+    room = _room(target, config.capacity)
     fitting = [list(prompt) for prompt in prompts if 0 < len(prompt) < room]
     if not fitting:
         return []
@@ -101,7 +115,7 @@ def self_prompted(
     max_tokens: int | None = None,
 ) -> list[Sample]:
     """One batch: as many questions as come to an end, of ``rows`` begun, and the target's answers to them."""
-    config = CONFIG if config is None else config
+    config = config_of(CAPACITY) if config is None else config
     tokenizer = _tokenizer(target)
     ask, reply = jax.random.split(key)
     asked = questions(target, rows, key=ask, config=config)

@@ -76,6 +76,8 @@ class TextConfig:
     """Most tokens of an answer; by default as many as fit."""
     rows: int = 64
     """Answers written at a time."""
+    capacity: int = 384
+    """Most tokens of a prompt and its answer, where the target writes; prompts that leave no room are left out."""
     length: int = 256
     """Tokens of a row that texts are packed into; longer ones are cut."""
     fresh: float = 0.0
@@ -90,7 +92,7 @@ class TextConfig:
             raise ValueError(f"held_out is {self.held_out}; expected more than 0 and less than 1")
         if not 0 <= self.fresh <= 1:
             raise ValueError(f"fresh is {self.fresh}; expected 0 to 1, a share of each batch")
-        for name in ("tokens", "rows", "length"):
+        for name in ("tokens", "rows", "capacity", "length"):
             if getattr(self, name) < 2:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 2")
         if not self.temperatures or any(not 0 <= t < float("inf") for t in self.temperatures):

@@ -12,6 +12,7 @@ from . import data
 from .batches import Corpus
 from .packing import Packed, pack
 from .samples import DataError, Sample, split
+from .self_prompt import left_out
 from .settings import TextConfig
 from .teacher import Teacher, cache_key, cached_outputs
 
@@ -68,6 +69,13 @@ def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tel
     samples, asked = data.from_file(settings.file, target) if settings.file is not None else ([], None)
     if samples:
         return samples
+    lost = left_out(asked or (), target, settings.capacity)
+    if lost:
+        tell(
+            f"{lost} of {len(asked or ())} prompts are left out: they have no token, or no room for an answer within "
+            f"{settings.capacity} tokens",
+            None,
+        )
     return data.gather(
         folder,
         target,
@@ -76,6 +84,7 @@ def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tel
         temperatures=settings.temperatures,
         rows=settings.rows,
         max_tokens=settings.max_tokens,
+        capacity=settings.capacity,
         asked=asked,
         progress=lambda have, want: tell("the target writes", min(have / want, 1.0)),
     )

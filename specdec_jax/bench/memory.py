@@ -54,9 +54,8 @@ def memory(
         )
     )
     compiled = jax.jit(run).lower(_shapes(target_params), _shapes(drafter_params), *shapes).compile()
-    # As generate sizes it: the last block of a full row hangs over by a draft.
-    slots = config.capacity + (0 if drafter is None else config.draft_length)
-    cache = jax.eval_shape(lambda: jax.tree.leaves(target.init_cache(batch, -(-slots // 8) * 8)))
+    slots = config.slots(drafting=drafter is not None)
+    cache = jax.eval_shape(lambda: jax.tree.leaves(target.init_cache(batch, slots)))
     analysis: Any = compiled.memory_analysis()
     return Memory(
         peak_bytes=int(

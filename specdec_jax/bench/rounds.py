@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from .._typing import PyTree
+from .._typing import Array, PyTree
 from ..control import constant
 from ..drafters import Drafter
 from ..generate import generate
@@ -34,7 +35,7 @@ class RoundCost(NamedTuple):
     round_seconds: float
     """From whole generations: the time of a long one less that of an empty one, over its rounds."""
     verify_seconds: float
-    """A pass of the target over K + 1 tokens on a cache of the same size."""
+    """A pass of the target over K + 1 tokens, where the rounds were in a cache of the same size."""
     draft_seconds: float
     """The drafter's own passes."""
     ratio: float
@@ -73,11 +74,16 @@ def round_cost(
         )
 
     K = 0 if drafter is None else config.draft_length
-    rounds = int(run(max_new_tokens).stats.rounds[0])
-    slots = config.capacity + 8 * (K // 8 + 1)
-    verify = Passes(target, target_params, K + 1, slots, len(prompt))
+    once = run(max_new_tokens)
+    # Passes stand where the rounds did: attention costs what it has to look at.
+    rounds, grown = int(once.stats.rounds[0]), int(once.lengths[0])
+
+    def of(model: LanguageModel, params: PyTree, tokens: int) -> Passes:
+        return Passes(model, params, tokens, slots=config.slots(drafting=K > 0), length=len(prompt), grows=grown)
+
+    verify = of(target, target_params, K + 1)
     runs = {"long": lambda: run(max_new_tokens), "empty": lambda: run(0), "verify": lambda: verify(rounds)}
-    drafting = [(Passes(one.model, drafter_params, one.tokens, slots, len(prompt)), one.times) for one in passes]
+    drafting = [(of(one.model, drafter_params, one.tokens), one.times) for one in passes]
     if drafting:
         runs["draft"] = lambda: [run(rounds * times) for run, times in drafting]
     for once in runs.values():
@@ -90,17 +96,27 @@ def round_cost(
 
 
 class Passes:
-    """Forward passes over T tokens of one row, one after the other on one cache, which each is given to write in."""
+    """Forward passes over T tokens of one row, one after the other in one program, on one cache.
 
-    def __init__(self, model: LanguageModel, params: PyTree, T: int, slots: int, length: int):
-        self._apply = jax.jit(model.apply, donate_argnums=2)
+    The first starts at slot ``length``, and the last ``grows`` slots further on.
+    """
+
+    def __init__(self, model: LanguageModel, params: PyTree, T: int, *, slots: int, length: int, grows: int = 0):
+        def run(params: PyTree, cache: PyTree, count: Array):
+            def one(i: Array, carry):
+                # Other tokens each time, or the compiler might take what follows from them alone out of the loop.
+                tokens = jnp.full((1, T), i % model.vocab_size, jnp.int32)
+                at = jnp.asarray([length], jnp.int32) + i * grows // count
+                logits, _, cache = model.apply(params, tokens, carry[0], at)
+                return cache, logits
+
+            shape = jax.eval_shape(one, jnp.int32(0), (cache, None))[1]
+            return lax.fori_loop(0, count, one, (cache, jnp.zeros(shape.shape, shape.dtype)))
+
+        self._run = jax.jit(run, donate_argnums=1)
         self._params = params
-        self._tokens = jnp.zeros((1, T), jnp.int32)
         self._cache = model.init_cache(1, slots)
-        self._lengths = jnp.asarray([length], jnp.int32)
 
-    def __call__(self, count: int):
-        logits = None
-        for _ in range(count):
-            logits, _, self._cache = self._apply(self._params, self._tokens, self._cache, self._lengths)
+    def __call__(self, count: int) -> Array:
+        self._cache, logits = self._run(self._params, self._cache, jnp.int32(count))
         return logits

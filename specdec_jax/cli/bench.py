@@ -18,7 +18,7 @@ from .options import File, check_outputs, parse
 from .output import known
 from .prompts import SHIPPED, from_file
 
-_CONFIG = GenerateConfig(capacity=512, draft_length=7, prefill_chunk=64)
+_CONFIG = GenerateConfig(capacity=512, draft_length=7, prefill_chunk=128)
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -37,8 +37,8 @@ class Options:
     """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
     of a model on the Hugging Face Hub."""
     draft: str = "ngram"
-    """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
-    GGUF file or name), which transformers is then assisted by too."""
+    """Who guesses: ngram, exit:M for the target's own first M layers, a feature head such as smollm2-135m-head, or a
+    model with its vocabulary (directory, GGUF file or name), which transformers is then assisted by too."""
     random_draft: bool = False
     """Give the drafter random weights, which make it useless: what speculation costs where it cannot gain."""
     batches: tuple[int, ...] = (1, 4)
@@ -49,7 +49,7 @@ class Options:
     """Most guesses in a round of the adaptive draft length, and guesses in transformers' prompt lookup."""
     capacity: int = _CONFIG.capacity
     """Most tokens a row may hold, prompt included."""
-    max_new_tokens: int = 64
+    max_new_tokens: int = 128
     """Most new tokens of an answer."""
     repeats: int = 3
     """Times that each answer is timed; the median counts."""

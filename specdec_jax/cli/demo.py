@@ -1,11 +1,12 @@
-"""``specdec demo``: real answers with and without a drafter, the same text twice, and what it saved."""
+"""``specdec demo``: real answers without a drafter and with some, the same text each time, and what it saved."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
+from tyro.conf import arg
 
 from ..batch import Answer, BatchGenerator, Request
 from ..control import adaptive
@@ -26,16 +27,17 @@ _SAMPLED = 2
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Answer prompts with and without a drafter, check that the text is the same, and compare the speed."""
+    """Answer prompts without a drafter and with some, check that the text is the same, and compare the speed."""
 
     prompt_file: Path = SHIPPED
     """Prompts as in specdec generate; by default those that come with the package."""
     target: str = "smollm2-135m"
     """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
     of a model on the Hugging Face Hub."""
-    draft: str = "ngram"
-    """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
-    GGUF file or name)."""
+    draft: Annotated[tuple[str, ...], arg(metavar="DRAFT ...")] = ()
+    """Who guesses, one after the other: ngram, exit:M for the target's own first M layers, a feature head, or a model
+    with its vocabulary (directory, GGUF file or name). By default the feature head that comes with the package, where
+    the target is smollm2-135m, and ngram."""
     draft_length: int = _CONFIG.draft_length
     """Most guesses in a round, which has as many as pay."""
     max_new_tokens: int = 96
@@ -48,8 +50,15 @@ class Options:
     def __post_init__(self):
         dataclasses.replace(_CONFIG, draft_length=self.draft_length)
         SamplingParams(temperature=self.temperature).check()
-        if self.draft == "none":
+        if "none" in self.draft:
             raise ValueError("draft is none; expected a drafter to compare plain decoding with, such as ngram")
+        if len(set(self.draft)) < len(self.draft):
+            raise ValueError(f"draft is {' '.join(self.draft)}; expected each drafter once")
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """As told, or what there is for the target."""
+        return self.draft or (("smollm2-135m-head",) if self.target == "smollm2-135m" else ()) + ("ngram",)
 
 
 def main(args: Sequence[str]) -> int:
@@ -58,14 +67,14 @@ def main(args: Sequence[str]) -> int:
     console = consoles.console()
     prompts = from_file(options.prompt_file)
     console.print(f"Loading {options.target}", style="dim")
-    target = drafting.load_target(options.target, options.draft)
+    target = drafting.load_target(options.target, *options.drafts)
     config = dataclasses.replace(_CONFIG, draft_length=options.draft_length)
 
     def ask_by(name: str) -> BatchGenerator:
         made = drafting.make(name, target)
         return generator(made, config, batch=1, seed=options.seed, controller=adaptive())
 
-    plain, drafted = ask_by("none"), ask_by(options.draft)
+    runs = [ask_by(name) for name in ("none", *options.drafts)]
 
     def ask(which, temperature: float) -> tuple[list[Request], list[Fault]]:
         sampling = SamplingParams(temperature=temperature)
@@ -78,38 +87,39 @@ def main(args: Sequence[str]) -> int:
         consoles.errors().print(f"{fault.where}: {fault.why}", markup=False, soft_wrap=True)
     if not asked:
         raise UserError(f"{options.prompt_file} has no prompt that can be answered")
-    console.print("Compiling a program without and one with the drafter\n", style="dim")
+    console.print("Compiling a program without a drafter and one for each\n", style="dim")
 
-    def pairs(asked: Sequence[Request]) -> list[Pair]:
-        return _pairs(one_at_a_time(plain, asked), one_at_a_time(drafted, asked), target.tokenizer, console)
+    def rows(asked: Sequence[Request]) -> list[Row]:
+        return _rows([one_at_a_time(run, asked) for run in runs], options.drafts, target.tokenizer, console)
 
-    greedy = pairs(asked)
+    greedy = rows(asked)
     console.print(f"The first {_SAMPLED} again, sampled at temperature {options.temperature}\n", style="dim")
-    sampled = pairs(ask([one.source for one in asked[:_SAMPLED]], options.temperature)[0])
+    sampled = rows(ask([one.source for one in asked[:_SAMPLED]], options.temperature)[0])
     console.print(
-        "Tokens per second leave compiling out: each program ran once before it was timed. Both ran in turns.\n",
+        "Tokens per second leave compiling out: each program ran once before it was timed. All ran in turns.\n",
         soft_wrap=True,
     )
-    _report("greedy", greedy, options.draft, console)
-    _report(f"sampled at temperature {options.temperature}, coupled rule", sampled, options.draft, console)
+    _report("greedy", greedy, options.drafts, console)
+    _report(f"sampled at temperature {options.temperature}, coupled rule", sampled, options.drafts, console)
     same = _same(greedy) == len(greedy) and _same(sampled) == len(sampled)
     return 0 if same and not faults else 1
 
 
-Pair = tuple[Timed, Timed]
+Row = tuple[Timed, ...]
+"""An answer without a drafter and then with each."""
 
 
-def _pairs(
-    plain: Iterable[Timed], drafted: Iterable[Timed], tokenizer: Tokenizer | None, console: Console
-) -> list[Pair]:
-    """Each answer without and with the drafter, in turns so that a slow moment of the machine hits both."""
-    pairs = []
-    for pair in zip(plain, drafted, strict=True):
-        pairs.append(pair)
-        answer = pair[1].answer
+def _rows(
+    runs: Sequence[Iterable[Timed]], drafts: Sequence[str], tokenizer: Tokenizer | None, console: Console
+) -> list[Row]:
+    """Each answer without and with the drafters, in turns so that a slow moment of the machine hits all."""
+    rows = []
+    for row in zip(*runs, strict=True):
+        rows.append(row)
+        answer = row[-1].answer
         output.print_answer(answer, tokenizer, console, under=_asked(answer))
-        console.print(_line(pair) + "\n", style="dim", soft_wrap=True, markup=False)
-    return pairs
+        console.print(_line(row, drafts) + "\n", style="dim", soft_wrap=True, markup=False)
+    return rows
 
 
 def _asked(answer: Answer) -> str:
@@ -119,30 +129,30 @@ def _asked(answer: Answer) -> str:
     return text.partition("\n")[0]
 
 
-def _line(pair: Pair) -> str:
-    one, other = (_metrics([timed]) for timed in pair)
-    same = "the same text" if _same([pair]) else "OTHER TEXT"
-    return (
-        f"[{other['tokens']} tokens in {other['rounds']} rounds, {one['rounds']} without the drafter; "
-        f"{_speedup([pair]):.2f} times as fast; {same}]"
-    )
+def _line(row: Row, drafts: Sequence[str]) -> str:
+    plain, *drafted = (_metrics([timed]) for timed in row)
+    told = [f"{plain['tokens']} tokens in {plain['rounds']} rounds without a drafter"]
+    for place, (name, found) in enumerate(zip(drafts, drafted, strict=True), 1):
+        same = "the same text" if row[place].answer.token_ids == row[0].answer.token_ids else "OTHER TEXT"
+        told.append(f"{name}: {found['rounds']} rounds, {_speedup(found, plain):.2f} times as fast, {same}")
+    return f"[{'; '.join(told)}]"
 
 
-def _report(title: str, pairs: Sequence[Pair], draft: str, console: Console) -> None:
-    plain, drafted = (_metrics(answers) for answers in zip(*pairs, strict=True))
-    runs = {"no drafter": plain | {"speedup": 1.0}, draft: drafted | {"speedup": _speedup(pairs)}}
+def _report(title: str, rows: Sequence[Row], drafts: Sequence[str], console: Console) -> None:
+    plain, *drafted = (_metrics(answers) for answers in zip(*rows, strict=True))
+    runs = {"no drafter": plain | {"speedup": 1.0}}
+    runs |= {name: found | {"speedup": _speedup(found, plain)} for name, found in zip(drafts, drafted, strict=True)}
     console.print(output.metrics_table(runs, title=title))
-    console.print(f"{_same(pairs)} of {len(pairs)} answers are token for token the same with and without.\n")
+    console.print(f"{_same(rows)} of {len(rows)} answers are token for token the same with and without.\n")
 
 
-def _same(pairs: Sequence[Pair]) -> int:
-    return sum(plain.answer.token_ids == drafted.answer.token_ids for plain, drafted in pairs)
+def _same(rows: Sequence[Row]) -> int:
+    return sum(all(timed.answer.token_ids == row[0].answer.token_ids for timed in row) for row in rows)
 
 
-def _speedup(pairs: Sequence[Pair]) -> float:
+def _speedup(found: dict[str, Any], plain: dict[str, Any]) -> float:
     """Of tokens per second, so that it is fair even where the texts should differ."""
-    plain, drafted = (_metrics(answers)["tokens_per_second"] for answers in zip(*pairs, strict=True))
-    return drafted / plain
+    return found["tokens_per_second"] / plain["tokens_per_second"]
 
 
 def _metrics(answers: Sequence[Timed]) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def _cost(options: Options, target: Loaded, directory: Path) -> dict[str, float]
     made, K, slots = drafting.make(str(directory), target), options.draft_length, _config(options).capacity
 
     def passes(model, params, tokens: int) -> Passes:
-        return Passes(model, params, tokens, slots, slots // 4)
+        return Passes(model, params, tokens, slots=slots, length=slots // 4)
 
     step = passes(target.model, target.params, 1)
     verify = passes(made.target.model, target.params, K + 1)
@@ -219,7 +219,7 @@ def _progress(console: Console) -> Iterator[Any]:
         def tell(what: str, share: float | None) -> None:
             progress.update(task, description=what, completed=share or 0.0)
             begins = what.partition(":")[0]
-            if what.startswith("held out") or (not console.is_terminal and begins != last[0]):
+            if share is None or what.startswith("held out") or (not console.is_terminal and begins != last[0]):
                 console.print(what, style="dim")
             last[0] = begins
 

@@ -34,9 +34,9 @@ class Drafting(NamedTuple):
     """What its guesses depend on beside its name and params."""
 
 
-def load_target(path_or_name: str, draft: str, **how: Any) -> Loaded:
-    """`models.load` of the target, once it is known that there is something by the name of ``draft``."""
-    if is_model(draft):
+def load_target(path_or_name: str, *drafts: str, **how: Any) -> Loaded:
+    """`models.load` of the target, once it is known that there is something by the name of each of the ``drafts``."""
+    for draft in filter(is_model, drafts):
         resolve(draft, known=(*NAMES, *heads()))
     return load(path_or_name, **how)
 

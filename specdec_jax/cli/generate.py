@@ -41,8 +41,8 @@ class Options:
     """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
     of a model on the Hugging Face Hub."""
     draft: str = "ngram"
-    """Who guesses: ngram, none, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
-    GGUF file or name)."""
+    """Who guesses: ngram, none, exit:M for the target's own first M layers, a feature head such as smollm2-135m-head,
+    or a model with its vocabulary (directory, GGUF file or name)."""
     controller: Literal["adaptive", "constant"] | None = None
     """How many guesses a round has: as many as pay, by what was kept so far and by what specdec tune measured here, or
     always --draft-length. By default adaptive, but constant for a job whose answers would depend on their neighbours:
@@ -73,6 +73,8 @@ class Options:
     tensor: int | None = None
     """With a job: chips that hold the models between them. The chips are taken in groups of so many, and the batch is
     divided over the groups. By default one chip does it all."""
+    draft_whole: bool = False
+    """With --tensor: hold the draft model whole on every chip instead of dividing it too."""
     scope: Literal["process", "host", "pod"] = "process"
     """Who answers a job: this process alone; all hosts that run the same command, a share each; or their chips as one
     pod, for models that no host can hold."""
@@ -107,6 +109,10 @@ class Options:
                 )
         if self.tensor is not None:
             check_integers(self, tensor=(1, 2**31))
+        elif self.draft_whole:
+            raise ValueError(
+                "draft_whole is asked for, but tensor is missing; expected --tensor with a number of chips"
+            )
         if self.logprobs and self.format != "jsonl" and not self.is_job:
             raise ValueError("logprobs are asked for, but answers come as text; expected --format jsonl beside it")
         if self.scope == "pod" and self.tensor is None:
@@ -163,7 +169,7 @@ def _answer(options: Options, host: Host, drain: Drain, errors: Console) -> int:
         prompts = [] if options.is_job else in_order.prompts_of(options)
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
         target = drafting.load_target(options.target, options.draft, mesh=mesh)
-        chosen = drafting.make(options.draft, target, mesh)
+        chosen = drafting.make(options.draft, target, None if options.draft_whole else mesh)
     whole = None if options.tensor is None else held_whole(target.name, target.config, options.tensor)
     if whole is not None:
         errors.print(whole, markup=False)

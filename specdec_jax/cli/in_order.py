@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def prompts_of(options: Options) -> list[Prompt | Fault]:
-    """The prompts; UserError where there are none, two have one id, or there is no place for the answers."""
+    """The prompts; UserError where there are none, or there is no place for the answers."""
     if options.output is not None:
         _check_new(Path(options.output))
     file = options.prompt_file
@@ -41,25 +41,26 @@ def _check_new(path: Path) -> None:
 def answer(options: Options, chosen: Drafting, prompts: Sequence[Prompt | Fault], read: Reader, errors: Console) -> int:
     """Answer the prompts; returns the exit status."""
     asked = [read(index, prompt) for index, prompt in enumerate(prompts)]
-    good = [one for one in asked if isinstance(one, Request)]
     refused = [one for one in asked if isinstance(one, Refused)]
     for one in refused:
         errors.print(f"{one.source.where}: {one.why}", markup=False)
-    broken = _answer(options, chosen, good, errors) if good else 0
+    some = len(refused) < len(asked)
+    broken = _answer(options, chosen, asked, errors) if some else 0
     if refused or broken:
         errors.print(f"{len(refused) + broken} of {len(prompts)} prompts could not be answered", markup=False)
-    return 0 if not refused and not broken else 1 if good else 2
+    return 0 if not refused and not broken else 1 if some else 2
 
 
-def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors: Console) -> int:
-    """Answer them; returns how many answers broke off for broken logits."""
+def _answer(options: Options, chosen: Drafting, asked: Sequence[Request | Refused], errors: Console) -> int:
+    """Answer what can be; returns how many answers broke off for broken logits."""
     tally, tokenizer, broken = output.Tally(), chosen.target.tokenizer, 0
-    with _open(options.output) as file, bar(len(asked)) as progress:
+    good = [one for one in asked if isinstance(one, Request)]
+    with _open(options.output) as file, bar(len(good)) as progress:
         console = consoles.console(file)
         ask = generator(
             chosen,
             options.config,
-            batch=min(options.batch, len(asked)),
+            batch=min(options.batch, len(good)),
             seed=options.seed,
             controller=options.control(),
             compiling=progress.compiling,
@@ -67,34 +68,34 @@ def _answer(options: Options, chosen: Drafting, asked: Sequence[Request], errors
 
         def stretches() -> Iterator[Finished]:
             done = 0
-            for stretch in ask.stretches(asked):
+            for stretch in ask.stretches(good):
                 done += len(stretch.answers)
                 progress.answered(done)
                 tally.add(stretch)
                 yield stretch
 
         for found in _in_order(stretches(), asked):
-            broken += found.finish_reason == FinishReason.NAN
+            broken += isinstance(found, Answer) and found.finish_reason == FinishReason.NAN
             if file.isatty():
                 progress.close()  # or the two would write over each other
             if options.format == "jsonl":
                 file.write(output.line(output.record(found, tokenizer, logprobs=options.logprobs)))
                 file.flush()
-            else:
+            elif isinstance(found, Answer):
                 output.print_answer(found, tokenizer, console)
     errors.print(output.metrics_table({options.draft: tally.metrics()}, title="compiling left out"))
     return broken
 
 
-def _in_order(stretches: Iterable[Finished], asked: Sequence[Request]) -> Iterator[Answer]:
-    """The answers in the order of their requests, each as soon as those before it are there."""
+def _in_order(stretches: Iterable[Finished], asked: Sequence[Request | Refused]) -> Iterator[Answer | Refused]:
+    """Answers in the order of their requests, each as soon as those before it are there, and the refused in between."""
     early: dict[int, Answer] = {}
     due = iter(asked)
     next_one = next(due, None)
     for stretch in stretches:
         early |= {found.request.index: found for found in stretch.answers if isinstance(found, Answer)}
-        while next_one is not None and next_one.index in early:
-            yield early.pop(next_one.index)
+        while isinstance(next_one, Refused) or (next_one is not None and next_one.index in early):
+            yield next_one if isinstance(next_one, Refused) else early.pop(next_one.index)
             next_one = next(due, None)
 
 

@@ -67,7 +67,7 @@ def answer(
     with contextlib.ExitStack() as stack:
         with peers.together():  # before what the hosts compute together, which none may miss
             asked = Snapshot(prompts)
-            total = sum(1 for _ in distinct(asked))
+            total = sum(1 for _ in asked)
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
         with peers.together():
@@ -83,7 +83,7 @@ def answer(
         read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
         shown = stack.enter_context(bar(share))
-        left = (pair for pair in asks.share(asked) if pair[0] not in progress.done)
+        left = (pair for pair in asks.share(distinct(asked)) if pair[0] not in progress.done)
         stretches = run_job(
             generator(
                 chosen,

@@ -1,18 +1,22 @@
 """How far a command is, on standard error."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+_EVERY = 30.0  # seconds between two lines where there is no bar
+
 
 class Bar:
-    """A bar that is told what goes on."""
+    """A bar that is told what goes on; where standard error is no terminal a line now and then."""
 
     def __init__(self, progress: Progress, total: int):
-        self._progress = progress
+        self._progress, self._total = progress, total
         self._task = progress.add_task("starting", total=total)
+        self._told = time.monotonic()
 
     def compiling(self, slots: int) -> None:
         """Programs are being built."""
@@ -25,11 +29,15 @@ class Bar:
     def answered(self, done: int) -> None:
         """So many of all prompts are done."""
         self._progress.update(self._task, completed=done, description="answering")
+        console = self._progress.console
+        if not console.is_terminal and time.monotonic() - self._told >= _EVERY:
+            self._told = time.monotonic()
+            console.print(f"{done} of {self._total} prompts are answered", markup=False)
 
 
 @contextlib.contextmanager
 def bar(total: int) -> Iterator[Bar]:
-    """A bar where standard error is a terminal."""
+    """A bar where standard error is a terminal, and else lines."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(

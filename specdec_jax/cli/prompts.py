@@ -93,16 +93,18 @@ def label_of(prompt: Prompt | Fault, index: int) -> str | int | None:
 
 
 def distinct(prompts: Iterable[Prompt | Fault]) -> Iterator[Prompt | Fault]:
-    """The same; a UserError where two have one id, for their answers could not be told apart."""
+    """The same, but for those whose id another has before them: answers could not be told apart."""
     seen: dict[str | int, str] = {}
     for index, prompt in enumerate(prompts):
         label = label_of(prompt, index)
         if label is not None and seen.setdefault(label, prompt.where) != prompt.where:
-            raise UserError(
-                f"{seen[label]} and {prompt.where} both have the id {_name(label)}; expected each once, where a prompt "
-                "without an id has its place from 0, so change one of them"
+            yield Fault(
+                prompt.where,
+                f"the id {_name(label)} is that of {seen[label]} too; expected each once, where a prompt without an id "
+                "has its place from 0, so change one of them",
             )
-        yield prompt
+        else:
+            yield prompt
 
 
 def lines_of_file(path: Path) -> Iterator[tuple[int, bytes]]:

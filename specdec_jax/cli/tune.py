@@ -27,8 +27,8 @@ class Options:
     """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
     of a model on the Hugging Face Hub."""
     draft: str = "ngram"
-    """Who guesses: ngram, exit:M for the target's own first M layers, or a model with its vocabulary (directory,
-    GGUF file or name)."""
+    """Who guesses: ngram, exit:M for the target's own first M layers, a feature head such as smollm2-135m-head, or a
+    model with its vocabulary (directory, GGUF file or name)."""
     batch: int = 1
     """Prompts that are answered at a time."""
     rounds: int = 24

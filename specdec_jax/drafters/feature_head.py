@@ -8,6 +8,7 @@ together with the next token, and says what follows; where the target has not be
 import dataclasses
 
 import flax.struct
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -18,32 +19,43 @@ from .drafter import Context, Drafter, Draw
 from .guesses import no_guesses
 from .stops import Stop, never
 
+_WAITING = 64
+"""Pairs of a row that may wait, so that rounds of no guess cost next to nothing."""
+
 
 @flax.struct.dataclass
 class FeatureHeadState:
     cache: PyTree
-    """Of pairs made of the target's own states as far as ``pairs``; stale past them."""
+    """Of pairs made of the target's own states as far as they are ``learned``; stale past them."""
     pairs: Int[Array, "B"]
+    """All there are of the committed tokens."""
+    learned: Int[Array, "B"]
+    waiting: Shaped[Array, "B W D"]
+    """What the target's states say of the pairs from ``learned`` on; stale past ``pairs``."""
     feature: Shaped[Array, "B D"]
-    """What came out for the last of the pairs."""
+    """What came out for the last of the pairs that are learned."""
 
 
 def feature_head(head: FeatureModel, *, stop: Stop = never) -> Drafter:
     """A drafter that runs ``head``, for a target that gives out the states it reads, until a row is to ``stop``.
 
-    A round costs a pass over one pair for each guess but the first, and one as wide as the verify pass, which puts what
-    the target's states say of the committed tokens in the place of what the head had made up.
+    A round costs a pass over one pair for each guess but the first, and one over the pairs that the rounds before have
+    added, which puts what the target's states say of the committed tokens in the place of what the head had made up. It
+    waits until there is something to guess.
     """
 
     def init(params: PyTree, context: Context, slots: int, chunk: int) -> FeatureHeadState:
         del params, chunk
-        cache, feature = head.init(context.tokens.shape[0], slots)
-        return FeatureHeadState(cache=cache, pairs=jnp.maximum(context.lengths - 1, 0), feature=feature)
+        # The last pairs of a full row may be learned by a pass as wide as all that may wait.
+        cache, feature = head.init(context.tokens.shape[0], slots + _WAITING)
+        waiting = jnp.zeros((feature.shape[0], _WAITING, feature.shape[1]), feature.dtype)
+        pairs = jnp.maximum(context.lengths - 1, 0)
+        return FeatureHeadState(cache=cache, pairs=pairs, learned=pairs, waiting=waiting, feature=feature)
 
     def read(
         params: PyTree, state: FeatureHeadState, context: Context, start: Int[Array, ""], hidden: PyTree | None
     ) -> FeatureHeadState:
-        return _learn(params, state, context, jnp.full_like(state.pairs, start), hidden)
+        return _learn(params, state, context.tokens, _fused(params, hidden), jnp.full_like(state.pairs, start))
 
     def propose(
         params: PyTree, state: FeatureHeadState, context: Context, K: int, limit: Int[Array, "B"], draw: Draw
@@ -53,6 +65,10 @@ def feature_head(head: FeatureModel, *, stop: Stop = never) -> Drafter:
         if head.max_positions is not None:
             # The pass that makes guess i reads pair number pairs - 1 + i.
             limit = jnp.clip(limit, 0, jnp.maximum(head.max_positions + 1 - state.pairs, 0))
+        guessing, most = limit.max() > 0, (state.pairs - state.learned).max()
+        narrow = min(K + 1, _WAITING)  # what one round adds
+        state = _catch_up(params, state, context.tokens, narrow, when=guessing & (most > 0) & (most <= narrow))
+        state = _catch_up(params, state, context.tokens, _WAITING, when=guessing & (most > narrow))
         feature = state.feature[:, None]
 
         def first(_, guesses):
@@ -72,24 +88,47 @@ def feature_head(head: FeatureModel, *, stop: Stop = never) -> Drafter:
         return guesses.proposal(), dataclasses.replace(state, cache=cache)
 
     def commit(params: PyTree, state: FeatureHeadState, context: Context, hidden: PyTree | None) -> FeatureHeadState:
-        state = _learn(params, state, context, state.pairs, hidden)
-        return dataclasses.replace(state, pairs=jnp.maximum(context.lengths - 1, 0))
+        for features in _at_most(_fused(params, hidden), _WAITING):
+            T = features.shape[1]
+            full = (state.pairs - state.learned).max() + T > _WAITING
+            state = _catch_up(params, state, context.tokens, _WAITING, when=full)
+            place = state.pairs - state.learned
+            write = jax.vmap(lambda row, new, at: lax.dynamic_update_slice_in_dim(row, new, at, axis=0))
+            pairs = jnp.clip(context.lengths - 1, state.pairs, state.pairs + T)
+            state = dataclasses.replace(state, waiting=write(state.waiting, features, place), pairs=pairs)
+        return state
 
-    def _learn(params, state: FeatureHeadState, context: Context, start: Int[Array, "B"], hidden) -> FeatureHeadState:
-        """Read pairs made of the target's states at the slots ``start ..``, as far as their tokens are known."""
+    def _fused(params, hidden):
         if hidden is None:
             raise ValueError(
                 "the target gives out no hidden states, which a feature head reads; expected a target built with the "
                 "layers it was trained on: models.load(..., hidden_layers=...)"
             )
-        features = head.fuse(params, hidden)
+        return head.fuse(params, hidden)
+
+    def _catch_up(params, state: FeatureHeadState, tokens, width: int, *, when) -> FeatureHeadState:
+        """Learn what waits, no more than ``width`` pairs of a row, in a loop of one trip or none."""
+
+        def once(_, state):
+            state = _learn(params, state, tokens, state.waiting[:, :width], state.learned)
+            return dataclasses.replace(state, learned=state.pairs)
+
+        return lax.fori_loop(0, when.astype(jnp.int32), once, state)
+
+    def _learn(params, state: FeatureHeadState, tokens, features, start: Int[Array, "B"]) -> FeatureHeadState:
+        """Read pairs ``start ..``, of these features and of tokens, as far as there are pairs."""
         T = features.shape[1]
         place = start[:, None] + 1 + jnp.arange(T, dtype=jnp.int32)[None]
-        tokens = jnp.take_along_axis(context.tokens, jnp.minimum(place, context.tokens.shape[1] - 1), axis=1)
-        features, cache = head.apply(params, features, tokens, state.cache, start)
-        last = context.lengths - 2 - start
-        newest = jnp.take_along_axis(features, jnp.clip(last, 0, T - 1)[:, None, None], axis=1)[:, 0]
+        seconds = jnp.take_along_axis(tokens, jnp.minimum(place, tokens.shape[1] - 1), axis=1)
+        out, cache = head.apply(params, features, seconds, state.cache, start)
+        last = state.pairs - 1 - start
+        newest = jnp.take_along_axis(out, jnp.clip(last, 0, T - 1)[:, None, None], axis=1)[:, 0]
         feature = jnp.where(((last >= 0) & (last < T))[:, None], newest, state.feature)
         return dataclasses.replace(state, cache=cache, feature=feature)
 
     return Drafter(init=init, propose=propose, commit=commit, vocab_size=head.vocab_size, read=read)
+
+
+def _at_most(features: Shaped[Array, "B T D"], size: int) -> list[Shaped[Array, "B t D"]]:
+    """In pieces of no more than so many tokens."""
+    return [features[:, start : start + size] for start in range(0, features.shape[1], size)]

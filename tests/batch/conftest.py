@@ -1,7 +1,9 @@
-"""What is compiled here runs for moments."""
+"""What is compiled here runs for moments; and where a job writes."""
 
 import pytest
 from programs import quick_batch, quick_generate
+
+from specdec_jax.batch.files import Place, place
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -10,3 +12,8 @@ def quickly():
         quick_generate(patch)
         quick_batch(patch)
         yield
+
+
+@pytest.fixture
+def here(tmp_path) -> Place:
+    return place(str(tmp_path))

@@ -86,11 +86,14 @@ def test_a_pod_that_was_stopped_goes_on_where_it_was(begin, tmp_path):
     assert sorted(second) == [*range(1, COUNT, PROCESSES)]
 
 
-def test_four_processes_with_uneven_shares(begin, tmp_path):
-    alone = tmp_path / "alone"
-    assert [status(process) for process in begin([alone], count=30)] == [0]
+def test_four_processes_with_uneven_shares(begin, tiny, tmp_path):
+    """A draft model is whole on every device, where the target is cut."""
+    alone, draft = tmp_path / "alone", ["--draft", str(tiny)]
+    assert [status(process) for process in begin([alone], *draft, count=30)] == [0]
     folders = [tmp_path / str(process) for process in range(4)]
-    assert [status(process) for process in begin(folders, "--tensor", "4", count=30)] == [0] * 4
+    assert [status(process) for process in begin(folders, "--tensor", "4", *draft, "--draft-whole", count=30)] == [
+        0
+    ] * 4
     shares = [answers(folder) for folder in folders]
     assert [len(share) for share in shares] == [8, 8, 7, 7]
     assert {index: line for share in shares for index, line in share.items()} == answers(alone)

@@ -150,9 +150,14 @@ def test_a_prompt_without_an_id_has_its_place():
         [{"prompt": "a", "id": 2}, {"prompt": "b"}, {"prompt": "c"}],
     ],
 )
-def test_one_id_twice_is_refused(write_lines, lines):
-    with pytest.raises(UserError, match=r"jsonl:1 and .*jsonl:3 both have the id (\"x\"|2); expected each once"):
-        list(distinct(from_file(write_lines(*lines))))
+def test_of_two_with_one_id_the_later_is_refused(write_lines, lines):
+    prompts = from_file(write_lines(*lines))
+    *others, fault = distinct(prompts)
+    assert others == prompts[:2]
+    assert isinstance(fault, Fault)
+    assert fault.where == prompts[2].where
+    assert fault.id is None
+    assert re.match(r"the id (\"x\"|2) is that of .*jsonl:1 too; expected each once", fault.why)
 
 
 def test_ids_that_only_look_alike_and_broken_lines_are_no_twins(write_lines):

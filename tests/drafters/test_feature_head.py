@@ -1,5 +1,8 @@
 """The feature head: what it guesses from, and what its cache holds after every kind of round."""
 
+from functools import partial
+from importlib import import_module
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +13,7 @@ from specdec_jax import FinishReason, GenerateConfig, SamplingParams, feature_he
 from specdec_jax.testing import history_head, history_model, random_logits
 
 V, K = 16, 3
+module = import_module("specdec_jax.drafters.feature_head")  # the package has a function of that name
 TARGET, PARAMS = history_model(V), random_logits(0, 97, V)
 WEAK = (PARAMS + random_logits(1, 97, V, spread=0.7)).astype(np.float32)
 HEAD = feature_head(history_head(V))
@@ -31,13 +35,14 @@ def advance(head_params, state, draft_length):
 
 @quick
 def feed(tokens):
-    """The cache of all pairs of a text, read at once; what stands after the text comes after its pairs."""
+    """All pairs of a text at once: features, and the cache. What stands after the text comes after its pairs."""
     head = history_head(V)
     cache, _ = head.init(1, 48)
     target_cache = TARGET.init_cache(1, 48)
     zero = jnp.zeros(1, jnp.int32)
     _, hidden, _ = TARGET.apply(PARAMS, tokens[None, :-1], target_cache, zero)
-    return head.apply(WEAK, head.fuse(WEAK, hidden), tokens[None, 1:], cache, zero)[1]
+    features = head.fuse(WEAK, hidden)
+    return features, head.apply(WEAK, features, tokens[None, 1:], cache, zero)[1]
 
 
 def test_a_head_that_knows_the_target_is_always_right():
@@ -51,20 +56,30 @@ def test_a_head_that_knows_the_target_is_always_right():
     assert (np.asarray(stats.rounds) <= np.ceil((40 - LENGTHS) / (K + 1)) + (LENGTHS == 1)).all()
 
 
-def test_its_pairs_are_the_committed_ones_after_every_round():
-    """Every pair that is held goes on from the one before it (`history_head` would say NaN), whatever was refused."""
-    state = start(WEAK)
-    refused = 0
-    for draft_length in (3, 0, [0, 2, 1, 3], 3, 0, 0, 2, 3):
-        state, info = advance(WEAK, state, np.broadcast_to(np.array(draft_length, np.int32), 4))
+@pytest.mark.parametrize("waiting", [64, K + 2, K])
+def test_its_pairs_are_the_committed_ones_after_every_round(waiting, monkeypatch):
+    """Every pair that is held goes on from the one before it (`history_head` would say NaN), whatever was refused.
+
+    Those of rounds without a guess wait, if there is room, until one is to be made.
+    """
+    monkeypatch.setattr(module, "_WAITING", waiting)
+    head = feature_head(history_head(V))
+    state = init(TARGET, PARAMS, head, WEAK, PROMPTS, LENGTHS, key=jax.random.key(1), config=CONFIG)
+    advance = quick(partial(step, TARGET, PARAMS, head, WEAK, config=CONFIG))
+    refused, waited = 0, 0
+    for draft_length in (3, 0, [0, 2, 1, 3], 3, 0, 0, 0, 2, 3):
+        state, info = advance(state, draft_length=np.broadcast_to(np.array(draft_length, np.int32), 4))
         refused += int((info.num_drafted - info.num_accepted).sum())
         held = state.drafter_state
         np.testing.assert_array_equal(held.pairs, state.lengths - 1)
-        for row, length in enumerate(state.lengths.tolist()):
-            whole = feed(state.tokens[row])
-            np.testing.assert_array_equal(held.cache[row, 1:length], whole[0, 1:length])
-            np.testing.assert_array_equal(held.feature[row], whole[0, length - 1])
+        for row, (pairs, learned) in enumerate(zip(held.pairs.tolist(), held.learned.tolist(), strict=True)):
+            features, whole = feed(state.tokens[row])
+            np.testing.assert_array_equal(held.cache[row, 1 : learned + 1], whole[0, 1 : learned + 1])
+            np.testing.assert_array_equal(held.feature[row], whole[0, learned])
+            np.testing.assert_array_equal(held.waiting[row, : pairs - learned], features[0, learned:pairs])
+            waited = max(waited, pairs - learned)
     assert refused > 0
+    assert waited == min(waiting, K + 4), "what four rounds in a row added, or there is room for"
 
 
 def test_a_target_that_gives_out_no_states_is_refused():

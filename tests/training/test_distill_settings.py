@@ -1,6 +1,7 @@
 """What cannot work is said before anything is written, and what lies there is used only where it is the same."""
 
 import dataclasses
+import json
 
 import jax
 import pytest
@@ -12,6 +13,7 @@ from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.loop import TrainConfig
 from specdec_jax.training.samples import DataError
 from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
+from specdec_jax.training.texts import gather
 
 TEXT = TextConfig(tokens=600, rows=16, length=32, max_tokens=20, held_out=0.2)
 TRAINING = TrainConfig(steps=30, batch=4, learning_rate=3e-3, warmup=3, evaluate_every=10)
@@ -28,6 +30,7 @@ def gathered(target, folder, **changes):
     ("changes", "message"),
     [
         ({"temperatures": (0.5,)}, r"holds text that was made otherwise: temperatures was \[0.0, 1.0\] and is now"),
+        ({"capacity": 99}, r"holds text that was made otherwise: capacity was 384 and is now 99"),
         ({"rows": 8}, r"holds text that was made otherwise: rows was 16 and is now 8"),
         ({"key": jax.random.key(1)}, r"holds text that was made otherwise: key was \[0, 0\] and is now \[0, 1\]"),
         ({"asked": [[1, 5]]}, r"holds text that was made otherwise: asked was None and is now"),
@@ -41,6 +44,16 @@ def test_text_that_was_made_otherwise_is_not_used_again(changes, message, tiny_t
         gathered(tiny_target, tmp_path, **changes)
     with pytest.raises(DataError, match="holds text that was made otherwise: target"):
         gathered(tiny_target._replace(name="another"), tmp_path)
+
+
+def test_prompts_that_leave_no_room_are_told_of(tiny_target, tmp_path, monkeypatch):
+    path, told, given = tmp_path / "prompts.jsonl", [], []
+    path.write_text("".join(json.dumps({"prompt": "b " * count}) + "\n" for count in (1, 40, 20)))
+    monkeypatch.setattr(data, "gather", lambda *args, asked, **how: given.extend(asked) or [])
+    gather(tiny_target, TextConfig(file=path, capacity=30), tmp_path, seed=0, tell=lambda *one: told.append(one))
+    assert len(given) == 3
+    why = "they have no token, or no room for an answer within 30 tokens"
+    assert told == [(f"1 of 3 prompts are left out: {why}", None)]
 
 
 def test_text_of_which_nobody_says_how_it_was_made(tiny_target, tmp_path):

@@ -36,6 +36,9 @@ SCRIPT = """
         held = [leaf.addressable_shards[0].data.size for leaf in moments if leaf.shape == (3, 8)]
         assert held == [24 // shape[1]] * 2, held
     mesh = make_mesh(data=2, fsdp=2)
+    for leaf in jax.tree.leaves(new_state(params, CONFIG, mesh)):
+        assert len(leaf.sharding.device_set) == 4
+        assert leaf.shape != (3, 8) or leaf.addressable_shards[0].data.size == 12
     batch = place_batch({"x": np.zeros((8, 3))}, mesh)
     assert batch["x"].addressable_shards[0].data.shape == (2, 3)
     try:
