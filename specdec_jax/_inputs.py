@@ -70,11 +70,11 @@ def prepare(
     if config.rule == "greedy":  # the rule takes the likeliest token, so that is the distribution it samples from
         sampling = sampling._replace(temperature=0.0)
     return Inputs(
-        prompts=prompts,
-        prompt_lengths=prompt_lengths,
+        prompts=jnp.asarray(prompts),
+        prompt_lengths=jnp.asarray(prompt_lengths),
         keys=_keys(key, batch),
         sampling=sampling.broadcast(batch),
-        max_new_tokens=jnp.broadcast_to(limit, (batch,)),
+        max_new_tokens=jnp.broadcast_to(jnp.asarray(limit), (batch,)),
         eos_tokens=_eos_array(eos_tokens, target.vocab_size),
     )
 
@@ -113,7 +113,10 @@ def _eos_array(eos_tokens, vocab_size: int) -> jnp.ndarray:
 
 
 def _integers(name: str, value):
-    """As int32, which is what is traced; a number that does not fit is refused before it could wrap around."""
+    """As int32; a number that does not fit is refused before it could wrap around.
+
+    What NumPy has stays there: inside of a caller's jit an array of JAX's would be traced, and no longer known.
+    """
     array = as_array(name, value, "integers")
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(f"{name} has dtype {array.dtype}; expected integers")
@@ -122,7 +125,7 @@ def _integers(name: str, value):
         worst = max(int(known.max()), int(known.min()), key=abs)
         if abs(worst) > _UNLIMITED:
             raise ValueError(f"{name} has {worst}; expected numbers of 32 bits, at most {_UNLIMITED}")
-    return jnp.asarray(array, jnp.int32)
+    return array.astype(jnp.int32) if isinstance(array, jax.Array) else np.asarray(array, np.int32)
 
 
 def _check_prompts(target: LanguageModel, config: GenerateConfig, prompts, prompt_lengths) -> None:

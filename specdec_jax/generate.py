@@ -65,8 +65,8 @@ def generate(
 
     Compiled once for each target, drafter, controller, config and shape of the prompts. Lengths, keys, sampling values,
     limits, costs and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may
-    be called in ``jax.jit`` and under ``jax.vmap``; there, values cannot be looked at, so a row whose prompt length is
-    impossible ends at once as ``INVALID``.
+    be called in ``jax.jit`` and under ``jax.vmap``; there, values cannot be looked at, so a row whose prompt length or
+    sampling values are impossible ends at once as ``INVALID``.
 
     Raises:
         ValueError: before anything is compiled, for shapes that do not fit, an empty or overlong prompt, token ids
@@ -143,7 +143,7 @@ def _init(target, target_params, drafter, drafter_params, inputs: Inputs, config
     tokens = jnp.pad(jnp.where(inside, prompts, 0)[:, :W], ((0, 0), (0, max(W - P, 0))))
 
     full = config.capacity if target.max_positions is None else min(config.capacity, target.max_positions)
-    valid = (prompt_lengths >= 1) & (prompt_lengths <= min(full, P))
+    valid = (prompt_lengths >= 1) & (prompt_lengths <= min(full, P)) & sampling.allowed()
     prompt_lengths = jnp.where(valid, prompt_lengths, 1)
     room = jnp.full((B,), full, jnp.int32)
     # Never beyond the room by more than one, so that a huge limit cannot overflow.

@@ -85,13 +85,14 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        try:
-            self._manager.wait_until_finished()
-        except Exception as failure:
-            if error is None:
-                raise self._failed(failure) from failure
-        finally:
-            self._manager.close()
+        failures = []
+        for end in (self._manager.wait_until_finished, self._manager.close):  # a save that failed may fail in either
+            try:
+                end()
+            except Exception as failure:
+                failures.append(failure)
+        if failures and error is None:
+            raise self._failed(failures[0]) from failures[0]
 
     def restore(self, state: PyTree) -> PyTree:
         """The last checkpoint, in the shape and the shards of ``state``; ``state`` itself where there is none."""

@@ -110,7 +110,7 @@ class Passes:
                 logits, _, cache = model.apply(params, tokens, carry[0], at)
                 return cache, logits
 
-            shape = jax.eval_shape(one, jnp.int32(0), (cache, None))[1]
+            shape = jax.eval_shape(lambda: one(jnp.int32(0), (cache, None))[1])
             return lax.fori_loop(0, count, one, (cache, jnp.zeros(shape.shape, shape.dtype)))
 
         self._run = jax.jit(run, donate_argnums=1)

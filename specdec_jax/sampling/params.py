@@ -1,12 +1,13 @@
 """SamplingParams: the values that shape each row's distribution, all of them traced."""
 
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from .._checks import as_array, concrete
-from .._typing import Array, Float, Int
+from .._typing import Array, Bool, Float, Int
 
 
 class SamplingParams(NamedTuple):
@@ -46,14 +47,30 @@ class SamplingParams(NamedTuple):
 
     def check(self) -> None:
         """Raise ValueError for values outside their range. Values that are still traced cannot be looked at."""
-        _check_range("temperature", self.temperature, lambda v: (v >= 0) & (v <= _HOTTEST), f"from 0 to {_HOTTEST:.3g}")
-        _check_range("top_k", self.top_k, lambda v: (v >= 0) & (v <= _MOST), f"from 0 (all) to {_MOST}", whole=True)
-        _check_range("top_p", self.top_p, lambda v: (v > 0) & (v <= 1), "in (0, 1] (1 keeps every token)")
-        _check_range("min_p", self.min_p, lambda v: (v >= 0) & (v <= 1), "in [0, 1] (0 keeps every token)")
+        for (name, value), inside, expected in zip(self._asdict().items(), _INSIDE, _EXPECTED, strict=True):
+            _check_range(name, value, inside, expected, whole=name == "top_k")
+
+    def allowed(self) -> Bool[Array, "B"]:
+        """Of values that have been broadcast, the rows of which all are within their range; NaN is in none."""
+        return functools.reduce(jnp.logical_and, (inside(value) for inside, value in zip(_INSIDE, self, strict=True)))
 
 
 _HOTTEST = float(np.finfo(np.float32).max)
 _MOST = int(np.iinfo(np.int32).max)
+
+_INSIDE = (
+    lambda v: (v >= 0) & (v <= _HOTTEST),
+    lambda v: (v >= 0) & (v <= _MOST),
+    lambda v: (v > 0) & (v <= 1),
+    lambda v: (v >= 0) & (v <= 1),
+)
+"""Of each field, in their order."""
+_EXPECTED = (
+    f"from 0 to {_HOTTEST:.3g}",
+    f"from 0 (all) to {_MOST}",
+    "in (0, 1] (1 keeps every token)",
+    "in [0, 1] (0 keeps every token)",
+)
 
 
 def _check_range(name: str, value, inside, expected: str, *, whole: bool = False) -> None:

@@ -173,7 +173,9 @@ def test_bad_lines_are_reported_and_the_others_answered(run, write_lines):
     )
     status, lines, err = run("--prompt-file", path)
     assert status == 1
-    assert [line["id"] for line in lines] == [0, 6]
+    assert [line["id"] for line in lines] == [0, None, *range(2, 7)]
+    assert [place for place, line in enumerate(lines) if "error" not in line] == [0, 6]
+    assert lines[2]["error"].startswith("temperature is -1.0")
     assert f"{path}:2: the line is not JSON" in err
     assert f"{path}:3: temperature is -1.0; expected temperature from 0" in err
     assert f"{path}:4: token_ids[0] is 99; expected a token id from 0 to 19" in err
@@ -187,13 +189,13 @@ def test_bad_lines_are_reported_and_the_others_answered(run, write_lines):
 def test_a_bad_line_does_not_change_the_randomness_of_the_others(run, write_lines):
     good = run("--prompt-file", write_lines({"prompt": "x"}, {"prompt": "c d"}))[1]
     beside_bad = run("--prompt-file", write_lines("no json", {"prompt": "c d"}))[1]
-    assert good[1]["token_ids"] == beside_bad[0]["token_ids"]
+    assert good[1]["token_ids"] == beside_bad[1]["token_ids"]
 
 
 def test_the_greedy_rule_refuses_a_line_with_a_temperature(run, write_lines):
     path = write_lines({"prompt": "a"}, {"prompt": "b", "temperature": 1})
     status, lines, err = run("--prompt-file", path, "--rule", "greedy", "--temperature", 0)
-    assert (status, len(lines)) == (1, 1)
+    assert (status, ["error" in line for line in lines]) == (1, [False, True])
     assert ":2: rule is greedy, but temperature is 1.0; expected temperature 0" in err
 
 

@@ -81,6 +81,17 @@ def test_impossible_length_that_is_traced_ends_its_row_alone():
         assert out.reasons[row] == (FinishReason.INVALID if row in (1, 4) else FinishReason.LENGTH)
 
 
+@pytest.mark.parametrize("values", [{"temperature": np.nan}, {"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}])
+def test_impossible_sampling_that_is_traced_ends_its_row_alone(values):
+    (name, value), whole = *values.items(), run("block", guesser("draft_model"))
+    given = np.broadcast_to(getattr(MIXED, name), ROWS).copy()
+    given[2] = value
+    out = run("block", guesser("draft_model"), sampling=MIXED._replace(**{name: given}))
+    for row in range(ROWS):
+        assert out.rows[row] == ([] if row == 2 else whole.rows[row])
+    assert out.reasons[2] == FinishReason.INVALID
+
+
 @partial(quick, static_argnums=(0, 1))
 def start(rule, drafter, drafter_params, limit, eos):
     return init(

@@ -61,9 +61,11 @@ def call(prompts=PROMPTS, lengths=LENGTHS, *, drafter=None, target=TARGET, **opt
         ({"key": jax.random.split(jax.random.key(0), 3)}, r"key holds 3 keys; expected .* 2"),
     ],
 )
-def test_refused(options, message):
+@pytest.mark.parametrize("jit", [lambda f: f, jax.jit], ids=["called", "in a jit"])
+def test_refused(jit, options, message):
+    """In a caller's jit too, for what is no argument of it is known there."""
     with pytest.raises(ValueError, match=message):
-        call(**options)
+        jit(lambda: call(**options))()
 
 
 @pytest.mark.parametrize(

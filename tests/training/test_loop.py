@@ -245,7 +245,7 @@ def test_a_full_disk(samples, tmp_path):
     whole, error = start(tmp_path, "whole").communicate()
     limit = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); full_from = 15"
     out, error = start(tmp_path, "full", limit).communicate()
-    assert "refused cannot write" in out, (out, error)
+    assert "refused cannot write" in out, (out, error[-3000:])
     assert "Make room on the disk and start the same command again" in out, out
     assert (tmp_path / "full" / "checkpoints" / "5").is_dir(), "the last one that was whole"
     out, error = start(tmp_path, "full").communicate()
