@@ -153,3 +153,8 @@ def test_resolve(saved):
     assert path.suffix == ".gguf"
     assert path.exists()
     assert name == "smollm2-135m"
+
+
+def test_a_name_too_long_for_a_path():
+    with pytest.raises(LoadError, match=r"does not exist and is none of the known names"):
+        models.load("x" * 5000)
