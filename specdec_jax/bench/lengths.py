@@ -42,8 +42,9 @@ class Measured(NamedTuple):
     block_efficiency: float
     tokens_per_second: float
     """With the time that it took to read the prompts."""
-    speedup: float
-    """Of the rest: reading is taken off its time, and off that of plain decoding."""
+    speedup: float | None
+    """Of the rest: reading is taken off its time, and off that of plain decoding. None where the clock saw nothing
+    left, for answers were too short."""
 
 
 class Lengths(NamedTuple):
@@ -84,8 +85,7 @@ def by_length(
     what is measured, and compared with the forecasts from it, are the prompts between, which had no part in them.
 
     Raises:
-        ValueError: for fewer than two prompts, and where answers are so short that decoding them takes no time beside
-            reading the prompts.
+        ValueError: for fewer than two prompts.
     """
     counted, compared = prompts[::2], prompts[1::2]
     if not compared:
@@ -133,7 +133,7 @@ def by_length(
                 tokens=entries[name].tokens,
                 block_efficiency=_block_efficiency(seen[name]),
                 tokens_per_second=entries[name].tokens_per_second,
-                speedup=before / _seconds_a_token(entries[name], read[name]),
+                speedup=_ratio(before, _seconds_a_token(entries[name], read[name])),
             )
             for name in contestants
         },
@@ -175,13 +175,12 @@ def _block_efficiency(generations: Sequence[Generation]) -> float:
     return sum(int(one.lengths.sum()) for one in generations) / sum(int(one.stats.rounds.sum()) for one in generations)
 
 
-def _seconds_a_token(entry: Entry, reading: float) -> float:
-    if entry.seconds <= reading:
-        raise ValueError(
-            f"{entry.tokens} tokens took {entry.seconds:.3g} s, and reading their prompts alone {reading:.3g} s; "
-            "expected longer answers: raise max_new_tokens"
-        )
-    return (entry.seconds - reading) / entry.tokens
+def _seconds_a_token(entry: Entry, reading: float) -> float | None:
+    return (entry.seconds - reading) / entry.tokens if entry.seconds > reading else None
+
+
+def _ratio(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else before / after
 
 
 def _only_reading(one: Contestant) -> Contestant:

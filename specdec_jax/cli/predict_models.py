@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -101,7 +102,7 @@ def _report(lengths: Lengths, breaks: dict[int, float | None] | None, title: str
     def sides(forecast: Forecast, one: Measured) -> list[str]:
         return [
             f"{forecast.tokens:.2f} / {one.block_efficiency:.2f}",
-            f"{forecast.speedup:.2f} / {one.speedup:.2f}",
+            f"{forecast.speedup:.2f} / {'?' if one.speedup is None else f'{one.speedup:.2f}'}",
             f"{one.tokens_per_second:.2f}",
         ]
 
@@ -120,6 +121,10 @@ def _report(lengths: Lengths, breaks: dict[int, float | None] | None, title: str
         "reading prompts out."
         + (" A guess that is not made counts as refused, and costs nothing." if breaks is None else "")
     )
+    if any(one.speedup is None for one in lengths.measured.values()):
+        console.print(
+            "?: answers were too short to time beside reading their prompts; raise --max-new-tokens.", soft_wrap=True
+        )
 
 
 _ALWAYS = 0.99
@@ -150,5 +155,5 @@ def _picture(lengths: Lengths) -> Picture:
     seen = [lengths.measured[str(k) if k else PLAIN] for k in K]
     return by_draft_length(
         [Curve("predicted", K, [one.tokens for one in predicted], [one.speedup for one in predicted])],
-        points=[Curve("measured", K, [one.block_efficiency for one in seen], [one.speedup for one in seen])],
+        points=[Curve("measured", K, [one.block_efficiency for one in seen], [one.speedup or nan for one in seen])],
     )

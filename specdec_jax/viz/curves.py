@@ -23,6 +23,7 @@ class Curve(NamedTuple):
     tokens: Sequence[float]
     """Of a round."""
     speedups: Sequence[float]
+    """NaN where it is not known."""
 
 
 def by_draft_length(curves: Sequence[Curve], *, points: Sequence[Curve] = ()) -> Picture:
@@ -56,7 +57,7 @@ def by_draft_length(curves: Sequence[Curve], *, points: Sequence[Curve] = ()) ->
         description=" ".join(map(_sentence, everything)),
         header=("curve", "K", "tokens of a round", "speedup"),
         rows=tuple(
-            (curve.label, str(K), f"{tokens:.3f}", f"{speedup:.3f}")
+            (curve.label, str(K), f"{tokens:.3f}", "?" if np.isnan(speedup) else f"{speedup:.3f}")
             for curve in everything
             for K, tokens, speedup in zip(curve.draft_lengths, curve.tokens, curve.speedups, strict=True)
         ),
@@ -74,7 +75,9 @@ def _colour(number: int) -> str:
 
 
 def _sentence(curve: Curve) -> str:
-    best = int(np.argmax(curve.speedups))
+    if np.isnan(curve.speedups).all():
+        return f"{curve.label}: no speedup is known."
+    best = int(np.nanargmax(curve.speedups))
     return (
         f"{curve.label}: the highest speedup is {curve.speedups[best]:.2f}, at K = {curve.draft_lengths[best]} with "
         f"{curve.tokens[best]:.2f} tokens of a round."
