@@ -1,7 +1,9 @@
 """As many guesses as pay: the time that is left, expected from running acceptance and from costs, at its least.
 
 The model of Leviathan et al. (ICML 2023), section 3, with an acceptance for each place of the block and each row, and
-with measured costs in the place of one constant. No choice that was seen to pay less than plain decoding is kept up.
+with measured costs in the place of one constant. What was not tried yet is tried with hope, as long as all that was
+lost stays within a small credit: a bandit that is conservative in the sense of Wu et al. (ICML 2016), plain decoding
+being what it must not fall behind.
 """
 
 from functools import cache, partial
@@ -15,17 +17,16 @@ from ..sampling.draw import first_argmax
 from .controller import Controller, Outcome
 from .costs import Costs
 
-_PRIOR = 0.7
-"""Acceptance of a guess before any was made: high, so that drafting is tried."""
-_STRENGTH = 4.0
+_HOPE, _DOUBT = 0.7, 0.0
+"""Acceptance of a guess before any was made: high, so that drafting is tried, and where the credit is used up, so low
+that only what was kept counts."""
+_STRENGTH = 6.0
 """Guesses that a prior is worth: that one, and the mean over places as the prior of each place."""
-_MEMORY = 24.0
-"""Drafting rounds after which a guess counts 1/e."""
-_PATIENCE, _MOST_PATIENCE = 8, 512
-"""Rounds without drafting before a probe of one guess. They double when a probe fails; when it succeeds, for most of
-the rows that time hangs on, the next round probes again."""
-_NEAR = 1.1
-"""Rows that need up to this many times as many rounds fewer than the slowest are as slow as it, as far as one knows."""
+_MEMORY, _IDLE_MEMORY = 24.0, 64.0
+"""Rounds with and without drafting after which a guess counts 1/e: what was not tried for long is worth a trial."""
+_CREDIT, _INTEREST = 2.0, 0.01
+"""Steps of plain decoding that trials may have lost at any time, and what each round adds to them. As much again may be
+lost by guesses that seemed to pay on evidence alone; after that nothing is guessed until interest allows it."""
 
 
 @flax.struct.dataclass
@@ -39,9 +40,10 @@ class AdaptiveState:
     """... and those before it were kept."""
     kept: Float[Array, "B K"]
     """... and so was it."""
-    idle: Int[Array, ""]
-    """Rounds since the last one that drafted."""
-    patience: Int[Array, ""]
+    gained: Float[Array, "B"]
+    """Guesses kept while the row ran."""
+    spent: Float[Array, "K+1"]
+    """Rounds, by the most guesses that a row was given."""
 
 
 @cache
@@ -61,22 +63,32 @@ def adaptive(goal: str = "last_row") -> Controller:
     """
     if goal not in _SPEEDS:
         raise ValueError(f"goal is {goal!r}; expected one of {', '.join(_SPEEDS)}")
-    return Controller(_init, partial(_choose, goal), partial(_update, goal))
+    return Controller(_init, partial(_choose, goal), _update)
 
 
 def _init(batch: int, K: int) -> AdaptiveState:
     none = jnp.zeros((batch, K), jnp.float32)
-    return AdaptiveState(none, none, none, none, idle=jnp.int32(0), patience=jnp.int32(_PATIENCE))
+    return AdaptiveState(
+        none, none, none, none, gained=jnp.zeros(batch, jnp.float32), spent=jnp.zeros(K + 1, jnp.float32)
+    )
 
 
 def _choose(
     goal: str, costs: Costs, state: AdaptiveState, left: Int[Array, "B"], widths: tuple[int, ...]
 ) -> Int[Array, "B"]:
-    made = jnp.where(left[:, None] > 0, _made(state), 0)
-    speed = _SPEEDS[goal](1 + _sum_to(made * jnp.cumprod(_acceptance(state), axis=1)), left)
-    best = first_argmax(speed / _time(costs, made, widths))
-    probe = (best == 0) & (state.idle >= state.patience)
-    return jnp.broadcast_to(jnp.where(probe, 1, best), left.shape)
+    running = left > 0
+    made = jnp.where(running[:, None], _made(state), 0)
+    time = _time(costs, made, widths) / costs.verify[0]
+
+    def best(acceptance: Float[Array, "B K"]) -> Int[Array, ""]:
+        speed = _SPEEDS[goal](1 + _sum_to(made * jnp.cumprod(acceptance, axis=1)), left)
+        return first_argmax(speed / time)
+
+    hoped, sure = best(_acceptance(state, _HOPE)), best(_acceptance(state, _DOUBT))
+    extra = _time(costs, jnp.ones((1, widths[-1] - 1), jnp.float32), widths) / costs.verify[0] - 1
+    account = _CREDIT + _INTEREST * state.spent.sum() + _GAINS[goal](state.gained, left) - state.spent @ extra
+    chosen = jnp.where(account >= time[hoped] - 1, hoped, jnp.where(account > -_CREDIT, sure, 0))
+    return jnp.broadcast_to(chosen, left.shape)
 
 
 def _all_rows(tokens: Float[Array, "B n"], left: Int[Array, "B"]) -> Float[Array, "n"]:
@@ -92,13 +104,15 @@ def _slowest_row(tokens: Float[Array, "B n"], left: Int[Array, "B"]) -> Float[Ar
 _SPEEDS = {"last_row": _slowest_row, "throughput": _all_rows}
 """What a goal is reached sooner by, the more there is of it in a round."""
 
+_GAINS = {
+    "last_row": lambda gained, left: _mean(gained, left == left.max()),
+    "throughput": lambda gained, left: _mean(gained, left > 0),
+}
+"""Tokens that counted for a goal, beyond one a round."""
 
-def _concerned(goal: str, state: AdaptiveState, left: Int[Array, "B"]) -> Bool[Array, "B"]:
-    """The rows that have to keep guesses for one guess a round to bring the goal nearer."""
-    if goal == "throughput":
-        return left > 0
-    rounds = left.astype(jnp.float32) / (1 + _made(state)[:, 0] * _acceptance(state)[:, 0])
-    return (left > 0) & (rounds * _NEAR >= rounds.max())
+
+def _mean(values: Float[Array, "B"], counted: Bool[Array, "B"]) -> Float[Array, ""]:
+    return jnp.where(counted, values, 0).sum() / jnp.maximum(counted.sum(dtype=jnp.float32), 1)
 
 
 def _made(state: AdaptiveState) -> Float[Array, "B K"]:
@@ -106,21 +120,21 @@ def _made(state: AdaptiveState) -> Float[Array, "B K"]:
     return (state.made + _STRENGTH) / (state.allowed + _STRENGTH)
 
 
-def _acceptance(state: AdaptiveState) -> Float[Array, "B K"]:
+def _acceptance(state: AdaptiveState, prior: float) -> Float[Array, "B K"]:
     """Of guess i, made after those before it were kept: the batch's, shrunk to all places', and what a row is better.
 
     Rows differ as far as their first guesses do by more than chance (a random effect, its variance by moments, as in
     DerSimonian and Laird, 1986): of many rows that are alike the slowest is not taken for a slow one.
     """
     tried, kept = state.tried.sum(axis=0), state.kept.sum(axis=0)
-    mean = (kept.sum() + _STRENGTH * _PRIOR) / (tried.sum() + _STRENGTH)
+    mean = (kept.sum() + _STRENGTH * prior) / (tried.sum() + _STRENGTH)
     pooled = (kept + _STRENGTH * mean) / (tried + _STRENGTH)
     guesses = state.tried[:, 0]
     better = state.kept[:, 0] - guesses * pooled[0]
     within = pooled[0] * (1 - pooled[0])
     between = (jnp.square(better).sum() - within * tried[0]) / jnp.maximum(jnp.square(guesses).sum(), 1)
     between = jnp.maximum(between, 0)
-    effect = between * better / (between * guesses + within)
+    effect = between * better / jnp.maximum(between * guesses + within, 1e-9)  # of rows that are all sure, none
     return jnp.clip(pooled[None] + effect[:, None], 0, 1)
 
 
@@ -141,30 +155,25 @@ def _sum_to(values: Float[Array, "B K"]) -> Float[Array, "B K+1"]:
     return jnp.cumsum(jnp.pad(values, ((0, 0), (1, 0))), axis=1)
 
 
-def _update(goal: str, state: AdaptiveState, outcome: Outcome) -> AdaptiveState:
+def _update(state: AdaptiveState, outcome: Outcome) -> AdaptiveState:
     place = jnp.arange(1, state.kept.shape[1] + 1, dtype=jnp.int32)[None, :]
     limit, drafted, accepted = (jnp.where(outcome.left > 0, count, 0) for count in outcome[:3])
     allowed = place <= limit[:, None]
     made = place <= drafted[:, None]
     kept = place <= accepted[:, None]
-    # A row that was allowed no guess taught nothing, and nothing is forgotten.
-    left = jnp.where(allowed[:, :1], jnp.float32(np.exp(-1 / _MEMORY)), 1)
+    drafting = (limit > 0).any()
+    forget = jnp.where(allowed[:, :1], np.exp(-1 / _MEMORY), jnp.where(drafting, 1, np.exp(-1 / _IDLE_MEMORY)))
+    left = forget.astype(jnp.float32)
 
     def count(before: Float[Array, "B K"], seen: Bool[Array, "B K"]) -> Float[Array, "B K"]:
         return left * before + seen.astype(jnp.float32)
 
-    drafting = (limit > 0).any()
-    concerned = _concerned(goal, state, outcome.left)
-    success = 2 * (concerned & (accepted > 0)).sum() > concerned.sum()
-    # A probe in which nobody found anything to guess cost nothing.
-    refused = (drafted > 0).any() & ~success
-    longer = jnp.where(state.idle > 0, 2 * state.patience, state.patience)
-    longer = jnp.clip(longer, _PATIENCE, _MOST_PATIENCE)
+    rounds = jnp.arange(state.spent.shape[0], dtype=jnp.int32) == drafted.max()
     return AdaptiveState(
         allowed=count(state.allowed, allowed),
         made=count(state.made, made),
         tried=count(state.tried, made & (place - 1 <= accepted[:, None])),
         kept=count(state.kept, kept),
-        idle=jnp.where(drafting, 0, state.idle + 1),
-        patience=jnp.where(success, 0, jnp.where(refused, longer, state.patience)),
+        gained=state.gained + accepted.astype(jnp.float32),
+        spent=state.spent + rounds.astype(jnp.float32),
     )

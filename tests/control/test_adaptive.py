@@ -9,14 +9,13 @@ import pytest
 
 from specdec_jax import Costs, adaptive
 from specdec_jax.control import Outcome
-from specdec_jax.theory import best_draft_length, speedup
 
 K, WIDTHS = 7, (1, 4, 8)
 CONTROLLERS = {goal: adaptive(goal) for goal in ("last_row", "throughput")}
 CHEAP = Costs(0.05, [1.0, 1.1, 1.2]).checked(WIDTHS)
 DEAR = Costs(0.25, [1.0, 1.3, 1.9]).checked(WIDTHS)
 FREE = Costs(0.0, [1.0, 1.3, 1.6]).checked(WIDTHS)
-LONG = 1000  # tokens that are left, all along
+LONG = 10_000  # tokens that are left
 
 
 def all_made(limit, round_):
@@ -47,6 +46,7 @@ def play(costs, alphas, rounds, state=None, made=all_made, left=None, goal="thro
         drafted = np.array([made(n, round_) for n in limit.tolist()], np.int32)
         kept = np.cumprod(rng.random((rows, K)) < np.array(alphas)[:, None], axis=1).sum(1, dtype=np.int32)
         accepted = np.minimum(kept, drafted)
+        left = jnp.where(left > 0, jnp.maximum(left - accepted - 1, 1), 0)
         state = update(state, Outcome(limit, jnp.asarray(drafted), jnp.asarray(accepted), left))
         assert len(set(limit.tolist())) == 1
         limits.append(int(limit[0]))
@@ -57,27 +57,36 @@ def verify_cost(costs):
     return lambda length: float(costs.verify[np.searchsorted(WIDTHS, length + 1)])
 
 
+def speed(limits, alpha, rows, costs, goal):
+    """Tokens that rounds of such lengths give in the time of a plain step, on the draws of `play`: to the slowest row,
+    or to all.
+    """
+    kept = np.cumprod(np.random.default_rng(0).random((len(limits), rows, K)) < alpha, axis=2).sum(2)
+    tokens = 1 + np.minimum(kept, np.array(limits)[:, None])
+    gained = tokens.sum(axis=0).min() if goal == "last_row" else tokens.sum(axis=0).mean()
+    c, v = float(costs.draft_step), verify_cost(costs)
+    return gained / sum(length * c + v(length) for length in limits)
+
+
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.8, 0.95])
 @pytest.mark.parametrize("costs", [CHEAP, DEAR, FREE], ids=["cheap", "dear", "free"])
-def test_it_finds_the_length_of_the_closed_forms(alpha, costs, goal):
-    c, v = float(costs.draft_step), verify_cost(costs)
-    best, gain = best_draft_length(alpha, c, v, most=K)
-    limits, _ = play(costs, [alpha] * 64, 40, goal=goal)
-    # Sixty-four rows know alpha well. A length next to the best may cost next to nothing.
-    for length in limits[10:]:
-        probing = best == 0 and length == 1
-        assert probing or speedup(alpha, length, c, v(length)) == pytest.approx(gain, rel=0.03)
+def test_it_comes_near_to_the_best_fixed_length(alpha, costs, goal):
+    rows, rounds = 32, 200
+    limits, _ = play(costs, [alpha] * rows, rounds, goal=goal)
+    best = max(speed([length] * rounds, alpha, rows, costs, goal) for length in range(K + 1))
+    # Which length is best is known only afterwards, on these draws.
+    assert speed(limits, alpha, rows, costs, goal) > max(0.93 * best, 0.97)
 
 
-def test_a_useless_drafter_is_left_alone_but_for_ever_rarer_probes(goal):
-    limits, _ = play(DEAR, [0.0], 300, goal=goal)
+@pytest.mark.parametrize("costs", [CHEAP, DEAR, FREE], ids=["cheap", "dear", "free"])
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_useless_drafter_loses_two_steps_and_a_hundredth_of_the_time(rows, costs, goal):
+    limits, _ = play(costs, [0.0] * rows, 600, goal=goal)
     assert limits[0] > 0
-    drafted = np.flatnonzero(limits)
-    first_idle = limits.index(0)
-    assert first_idle <= 6
-    assert [limits[round_] for round_ in drafted if round_ > first_idle] == [1] * 5
-    gaps = np.diff([first_idle - 1, *drafted[drafted > first_idle]])
-    np.testing.assert_array_equal(gaps, [9, 17, 33, 65, 129])
+    c, v = float(costs.draft_step), verify_cost(costs)
+    lost = np.cumsum([limit * c + v(limit) - 1 for limit in limits])
+    assert (lost <= 2 + 0.01 * np.arange(1, len(limits) + 1) + 1e-3).all()
+    assert max(limits[-100:]) > 0  # it is tried for ever: the text may change
 
 
 def test_it_comes_back_when_the_drafter_does(goal):
