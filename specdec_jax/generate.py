@@ -65,7 +65,7 @@ def generate(
 
     Compiled once for each target, drafter, controller, config and shape of the prompts. Lengths, keys, sampling values,
     limits, costs and end tokens (up to eight, then up to sixteen, ...) are traced: other values compile nothing. It may
-    be called in ``jax.jit`` and under ``jax.vmap``; there, values cannot be looked at, so a row whose prompt length or
+    be called in ``jax.jit`` and under ``jax.vmap``; there, values cannot be looked at, so a row whose prompt, limit or
     sampling values are impossible ends at once as ``INVALID``.
 
     Raises:
@@ -140,10 +140,12 @@ def _init(target, target_params, drafter, drafter_params, inputs: Inputs, config
     W = slots + 1  # one more token than is cached is known
     # Padding may be any number, -100 for instance, for which a model's embedding may give NaN.
     inside = jnp.arange(P, dtype=jnp.int32)[None] < prompt_lengths[:, None]
-    tokens = jnp.pad(jnp.where(inside, prompts, 0)[:, :W], ((0, 0), (0, max(W - P, 0))))
+    known = (prompts >= 0) & (prompts < target.vocab_size)
+    tokens = jnp.pad(jnp.where(inside & known, prompts, 0)[:, :W], ((0, 0), (0, max(W - P, 0))))
 
     full = config.capacity if target.max_positions is None else min(config.capacity, target.max_positions)
     valid = (prompt_lengths >= 1) & (prompt_lengths <= min(full, P)) & sampling.allowed()
+    valid &= (known | ~inside).all(axis=1) & (max_new_tokens >= 0)
     prompt_lengths = jnp.where(valid, prompt_lengths, 1)
     room = jnp.full((B,), full, jnp.int32)
     # Never beyond the room by more than one, so that a huge limit cannot overflow.

@@ -26,8 +26,8 @@ class FinishReason(enum.IntEnum):
     NAN = 4
     """The target's logits were NaN, +inf or all -inf; what was drawn before them stands."""
     INVALID = 5
-    """Its prompt was empty or longer than the row, or its sampling values out of their range (only where these are
-    traced; otherwise an error says so)."""
+    """Its prompt was empty, longer than the row or held what is no token id, or its limit or sampling values were out
+    of their range (only where these are traced; otherwise an error says so)."""
 
 
 _MOST = 1 << 24

@@ -2,7 +2,7 @@
 
 from .errors import JobError, PassingError, WriteError
 from .files import Place, place
-from .fingerprint import fingerprint
+from .fingerprint import fingerprint, outline, sampled
 from .generator import BatchGenerator, Finished
 from .hosts import Host, joined
 from .job import Progress, resume, run_job
@@ -32,8 +32,10 @@ __all__ = [
     "fingerprint",
     "joined",
     "open_results",
+    "outline",
     "place",
     "read_results",
     "resume",
     "run_job",
+    "sampled",
 ]

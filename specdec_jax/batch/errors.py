@@ -16,6 +16,10 @@ class WriteError(PassingError):
     """Results could not be written. What was written before stands, and the same job goes on from there."""
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What may pass when room is made, or the disk is mended."""
+
+
 def cannot_write(path: os.PathLike[str], error: Exception) -> JobError:
     """A WriteError, but a JobError where the same command would fail again: it is not allowed to write there."""
     said = error.strerror if isinstance(error, OSError) else None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from etils import epath
 
-from .errors import JobError, cannot_write
+from .errors import FULL, JobError, cannot_write
 
 _SUFFIX = ".jsonl"
 _PART = re.compile(rf"\.\d{{6}}-[0-9a-f]{{8}}{re.escape(_SUFFIX)}")
@@ -82,6 +82,8 @@ def make_folder(folder: epath.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno in FULL:
+            raise cannot_write(folder, error) from error
         why = error.strerror or error
         raise JobError(f"cannot make the folder {folder}: {why}; expected one that can be written") from error
     except ImportError as error:

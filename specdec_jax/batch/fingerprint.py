@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,41 @@ def _checksum(leaf: Array) -> UInt32[Array, ""]:
     # Odd multipliers lose no bit.
     mixed = (bits ^ bits >> 15) * (2 * weight + 1) * jnp.uint32(0x9E3779B1)
     return (mixed ^ mixed >> 13).sum(dtype=jnp.uint32)
+
+
+def outline(params: PyTree) -> str:
+    """Of the structure, shapes, dtypes and places of arrays alone: nothing is computed."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    lines = (
+        f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype} {getattr(leaf.sharding, 'spec', '')}\n"
+        for path, leaf in leaves
+    )
+    return digest_of(line.encode() for line in lines)
+
+
+def sampled(path: Path) -> str:
+    """Of the files of a model, in hexadecimal, so that hosts can tell whether they read the same.
+
+    Their names and sizes, and a block out of every `_STRIDE` bytes: to read all would take as long as loading. Weights
+    that were trained, merged or rounded otherwise differ in every block, a few bytes that were changed by hand may not.
+    """
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if not file.is_file() or file.suffix not in _OF_A_MODEL:
+            continue
+        name = "" if file == path else str(file.relative_to(path))
+        size = file.stat().st_size
+        digest.update(f"{name} {size}\n".encode())
+        with file.open("rb") as stream:
+            for start in range(0, size, _STRIDE):
+                stream.seek(start)
+                digest.update(stream.read(_BLOCK))
+    return digest.hexdigest()[:32]
+
+
+_OF_A_MODEL = ("", ".safetensors", ".gguf", ".json", ".jinja")
+"""Suffixes of weights and what describes them; the files of checkpoints have none."""
+_BLOCK, _STRIDE = 2**12, 2**20
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

@@ -53,8 +53,8 @@ def _read(place: Place) -> tuple[dict[str, Any], datetime]:
         found = json.loads(place.manifest.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
-        begun = datetime.fromisoformat(found.pop(_BEGUN, _UNKNOWN))
-    except (OSError, ValueError, TypeError) as error:
+        begun = datetime.fromisoformat(found.pop(_BEGUN) if found.get("format") == _FORMAT else _UNKNOWN)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise JobError(
             f"{place.manifest} is damaged ({error}); expected what a job wrote there, so put it back, or name another "
             "output"

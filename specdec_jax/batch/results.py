@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from etils import epath
 
-from .errors import JobError, cannot_write
+from .errors import FULL, JobError, cannot_write
 from .files import Place, cut_torn_line, is_remote, lines, sync_folder
 from .lease import leased
 
@@ -135,15 +135,23 @@ def open_results(place: Place) -> Iterator[Results]:
                 results.write()
         return
     with _locked(place.results, fcntl.LOCK_EX) as fd:
-        sync_folder(place.folder)  # else a new file's name may be lost with the machine
-        for other in place.all_results():
-            if other != place.results and not _of_the_same_run(place, other):
-                # A process of a run with another number of processes may still be at it. If not, nobody will be again,
-                # so what it left is mended here. Shared: the hosts of one run may look at the same time.
-                with _locked(other, fcntl.LOCK_SH) as left:
-                    cut_torn_line(left)
-        cut_torn_line(fd)
+        try:
+            _mend(place, fd)
+        except OSError as error:
+            raise cannot_write(place.results, error) from error
         yield Appended(place.results, fd)
+
+
+def _mend(place: Place, fd: int) -> None:
+    """Cut off what a kill left half written."""
+    sync_folder(place.folder)  # else a new file's name may be lost with the machine
+    for other in place.all_results():
+        if other != place.results and not _of_the_same_run(place, other):
+            # A process of a run with another number of processes may still be at it. If not, nobody will be again, so
+            # what it left is mended here. Shared: the hosts of one run may look at the same time.
+            with _locked(other, fcntl.LOCK_SH) as left:
+                cut_torn_line(left)
+    cut_torn_line(fd)
 
 
 def _of_the_same_run(place: Place, path: epath.Path) -> bool:
@@ -155,6 +163,8 @@ def _locked(path: epath.Path, how: int) -> Iterator[int]:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     except OSError as error:
+        if error.errno in FULL:
+            raise cannot_write(path, error) from error
         raise JobError(f"cannot write {path}: {error.strerror}; expected a file that can be written") from error
     try:
         try:
@@ -192,7 +202,7 @@ def _record(path: epath.Path, number: int, line: bytes) -> dict[str, Any]:
         record = json.loads(line)
         if not isinstance(record["index"], int):
             raise TypeError("its index is no number")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise JobError(
             f"line {number} of {path} is no result of a job ({type(error).__name__}: {error}); delete the line to have "
             "its prompt answered again, or name another output"

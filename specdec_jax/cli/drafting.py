@@ -83,13 +83,8 @@ def _head(path: Path, target: Loaded) -> Drafting:
     built = target._replace(model=target.variant(hidden_layers=head.config.hidden_layers))
     guess, learn = _pass_of(model, True), _pass_of(model, False)
     return Drafting(
-        head.name, built, _head_drafter(model), params, lambda K: [(guess, 1, K), (learn, K + 1, 1)], repr(head.config)
+        head.name, built, feature_head(model), params, lambda K: [(guess, 1, K), (learn, K + 1, 1)], repr(head.config)
     )
-
-
-@functools.cache
-def _head_drafter(model: FeatureModel) -> Drafter:
-    return feature_head(model)
 
 
 @functools.cache

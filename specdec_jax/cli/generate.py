@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
@@ -18,6 +19,9 @@ from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, check_text, parse
 from .prompts import form_of
+
+_FILES = (".txt", ".json", ".ndjson", ".csv", ".md", ".log", ".gz")
+"""Suffixes of what nobody would call a directory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +104,11 @@ class Options:
                 raise ValueError(f"{name} is given, but chat is not; expected --chat beside it, or JSON lines")
         check_text(system=self.system, template_json=self.template_json)
         requests.template_variables(self.template_json)
+        if self.is_job and Path(str(self.output)).suffix in _FILES and not Path(str(self.output)).is_dir():
+            raise ValueError(
+                f"output is {self.output}, and a job writes a directory; expected another name for it, a file that "
+                "ends in .jsonl, or --format text beside it"
+            )
         if not 0 <= self.drain < float("inf"):
             raise ValueError(f"drain is {self.drain}; expected seconds, 0 or more")
         for name, value in (("scope", None if self.scope == "process" else self.scope), ("tensor", self.tensor)):
@@ -145,7 +154,12 @@ def main(args: Sequence[str]) -> int:
     stopping = draining(options.drain) if options.is_job else contextlib.nullcontext(Drain(options.drain))
     try:
         with stopping as drain, _hosts(options) as host:
-            return _answer(options, host, drain, errors)
+            try:
+                return _answer(options, host, drain, errors)
+            except (JobError, UserError) as error:
+                if options.scope == "pod":  # to leave, a host waits for the others, who may wait for it
+                    errors.print(f"specdec generate: host {host.process + 1}: {error}", markup=False)
+                raise
     except PassingError as error:
         errors.print(f"specdec generate: {error}", markup=False)
         return STOPPED

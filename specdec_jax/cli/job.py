@@ -12,11 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jax.sharding import Mesh
 from rich.console import Console
 
-from ..batch import ALONE, Host, Peers, Shared, claim, fingerprint, open_results, place, resume, run_job
+from .._typing import PyTree
+from ..batch import (
+    ALONE,
+    Host,
+    Peers,
+    Refused,
+    Shared,
+    claim,
+    fingerprint,
+    open_results,
+    outline,
+    place,
+    resume,
+    run_job,
+    sampled,
+)
 from ..batch.fingerprint import digest_of
-from ..models import Tokenizer
+from ..models import NAMES, Tokenizer, heads, resolve
 from . import UserError, output
-from .drafting import Drafting
+from .drafting import Drafting, is_model
 from .drain import STOPPED, Drain
 from .engine import generator
 from .progress import bar
@@ -71,6 +86,9 @@ def answer(
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
         with peers.together():
+            read_here = in_step(options, identity(options, chosen, asked, of=outline))
+        peers.require_same(read_here)  # before what they compute together
+        with peers.together():
             identified = identity(options, chosen, asked)
         peers.require_same(in_step(options, identified))
         with peers.together():
@@ -103,6 +121,9 @@ def answer(
         )
         for finished in stretches:
             tally.add(finished)
+            for one in finished.answers:
+                if isinstance(one, Refused):
+                    errors.print(f"{one.source.where}: {one.why}", markup=False, soft_wrap=True)
             shown.answered(len(progress.done))
 
     if tally.metrics():
@@ -117,19 +138,33 @@ def answer(
 
 
 def in_step(options: Options, identified: Mapping[str, Any]) -> str:
-    """Of all that hosts have to be told alike to run one program: what the answers depend on, and its shapes."""
-    told = {**identified, "batch": options.batch, "tensor": options.tensor}
+    """Of all that hosts have to be told alike to run one program: what the answers depend on, its shapes and files.
+
+    An array that is cut over the hosts says nothing of what each of them read, so the files are looked at.
+    """
+    files = [sampled(resolve(name, (*NAMES, *heads())).path) for name in (options.target, options.draft) if _read(name)]
+    told = {**identified, "batch": options.batch, "tensor": options.tensor, "files": files}
     return digest_of([json.dumps(told).encode()])
 
 
-def identity(options: Options, chosen: Drafting, prompts: Snapshot) -> dict[str, Any]:
-    """All that the answers depend on, as JSON. Where files lie, batch and hosts do not count."""
+def _read(name: str) -> bool:
+    """Whether it is something that is read from files, and those are not the package's own."""
+    return is_model(name) and name not in (*NAMES, *heads())
+
+
+def identity(
+    options: Options, chosen: Drafting, prompts: Snapshot, of: Callable[[PyTree], str] = fingerprint
+) -> dict[str, Any]:
+    """All that the answers depend on, as JSON. Where files lie, batch and hosts do not count.
+
+    Parameters are told by their fingerprint, which hosts compute together, or as ``of`` says.
+    """
     target = chosen.target
     return {
         "prompts": prompts.identity,
-        "target": {"config": repr(target.config), "params": fingerprint(target.params)},
+        "target": {"config": repr(target.config), "params": of(target.params)},
         "tokenizer": None if target.tokenizer is None else _of_tokenizer(target.tokenizer),
-        "drafter": {"name": chosen.name, "config": chosen.config, "params": fingerprint(chosen.params)},
+        "drafter": {"name": chosen.name, "config": chosen.config, "params": of(chosen.params)},
         "config": dataclasses.asdict(options.config),
         "controller": options.chosen_controller,
         "sampling": options.sampling._asdict(),

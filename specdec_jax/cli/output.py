@@ -74,7 +74,7 @@ def known(value: Any) -> Any:
 def record(found: Answer | Refused, tokenizer: Tokenizer | None, *, logprobs: bool) -> dict[str, Any]:
     """An answer, or why there is none, as it stands in a line of JSON."""
     if isinstance(found, Refused):
-        return _label(found.index, found.source) | {"error": found.why}
+        return _label(found.index, found.source) | {"where": found.source.where, "error": found.why}
     stats = metrics([found], 0.0)
     del stats["tokens_per_second"]  # of the batch, not of a row
     fields = _label(found.request.index, found.request.source) | {
@@ -118,6 +118,7 @@ def print_answer(answer: Answer, tokenizer: Tokenizer | None, console: Console, 
 
 
 _CUT_OFF = {
+    FinishReason.LENGTH: "cut off: as many new tokens as were asked for; --max-new-tokens gives more",
     FinishReason.CAPACITY: "cut off: the row is full; --capacity gives more room",
     FinishReason.NAN: "broken off: the target's logits are no distribution here",
 }

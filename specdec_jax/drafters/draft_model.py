@@ -1,6 +1,7 @@
 """An independent draft model: any LanguageModel with the target's vocabulary guesses token by token."""
 
 import dataclasses
+from functools import cache as once
 
 import flax.struct
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ class DraftModelState:
     """Slots of a row's cache that hold its committed tokens; the rest is stale or never written."""
 
 
+@once  # the same drafter is the same static argument, for which nothing is compiled again
 def draft_model(model: LanguageModel, *, stop: Stop = never) -> Drafter:
     """A drafter that runs ``model`` until a row is to ``stop``; its params are the ``drafter_params`` of `generate`.
 

@@ -5,6 +5,8 @@ layers hold of the committed tokens is in the target's cache already, and what t
 again, with the same values or better ones, when the target scores them.
 """
 
+from functools import cache as once
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -16,6 +18,7 @@ from .guesses import no_guesses
 from .stops import Stop, never
 
 
+@once  # the same drafter is the same static argument, for which nothing is compiled again
 def early_exit(shallow: LanguageModel, *, stop: Stop = never, reads: float = 1.0) -> Drafter:
     """A drafter that runs ``shallow`` on the target's cache, until a row is to ``stop``.
 

@@ -6,6 +6,7 @@ together with the next token, and says what follows; where the target has not be
 """
 
 import dataclasses
+from functools import cache as once
 
 import flax.struct
 import jax
@@ -36,6 +37,7 @@ class FeatureHeadState:
     """What came out for the last of the pairs that are learned."""
 
 
+@once  # the same drafter is the same static argument, for which nothing is compiled again
 def feature_head(head: FeatureModel, *, stop: Stop = never) -> Drafter:
     """A drafter that runs ``head``, for a target that gives out the states it reads, until a row is to ``stop``.
 

@@ -4,6 +4,8 @@ Prompt lookup (Saxena, 2023; LLMA: Yang et al., 2023), found inside the compiled
 needs no model, and pays where the answer repeats its prompt: editing, summarising, extraction, code.
 """
 
+from functools import cache
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -12,6 +14,7 @@ from ..verify import Proposal
 from .drafter import Context, Drafter, Draw
 
 
+@cache  # the same drafter is the same static argument, for which nothing is compiled again
 def ngram(max_ngram: int = 4, min_ngram: int = 1) -> Drafter:
     """A drafter without parameters: pass ``drafter_params=None``.
 

@@ -5,6 +5,7 @@ its own value. A function of q alone cannot know that value, so any such functio
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import jax.numpy as jnp
 from jax.scipy.special import entr
@@ -20,12 +21,14 @@ def never(q: Float[Array, "B V"]) -> Bool[Array, "B"]:
     return jnp.zeros(q.shape[:1], bool)
 
 
+@cache  # as drafters are
 def entropy_above(nats: float) -> Stop:
     """Where the drafter does not know what comes: the entropy of q is more than ``nats``."""
     _check("nats", nats, 0.0, float("inf"))
     return lambda q: entr(q).sum(axis=-1) > nats
 
 
+@cache
 def likeliest_below(probability: float) -> Stop:
     """Where not even the likeliest token of q has ``probability``."""
     _check("probability", probability, 0.0, 1.0)

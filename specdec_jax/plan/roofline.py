@@ -78,11 +78,15 @@ def forward(side: Side, plan: Plan, chip: Chip, *, tokens: int, length: int) -> 
 
 
 def message_bytes(side: Side, plan: Plan, *, tokens: int) -> int:
-    """What a pass over so many tokens must all-reduce on a chip: two results [rows, tokens, D] a layer."""
+    """What a pass over so many tokens must all-reduce on a chip: two results [rows, tokens, D] a layer.
+
+    One where attention is whole on every chip, because its kv heads do not divide.
+    """
     if _held(side).whole:
         return 0
     rows = plan.rows // plan.mesh.shape[DATA]
-    return 2 * side.config.num_layers * rows * tokens * side.config.width * 2
+    reduced = 2 if side.config.num_kv_heads % plan.mesh.shape[TENSOR] == 0 else 1
+    return reduced * side.config.num_layers * rows * tokens * side.config.width * 2
 
 
 def _ring(plan: Plan) -> float:

@@ -12,6 +12,7 @@ from specdec_jax.batch import manifest
 from specdec_jax.batch.errors import JobError, WriteError
 from specdec_jax.batch.files import place
 from specdec_jax.batch.manifest import claim
+from specdec_jax.batch.results import open_results
 
 IDENTITY = {"seed": 1, "sampling": {"top_p": 0.5, "top_k": 2}, "draft": None}
 
@@ -42,7 +43,20 @@ def test_another_job_is_refused_by_what_differs(tmp_path):
     assert "another job: seed was 1 and is now 2; sampling.top_k was 2 and is now 3. Expected" in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"begun": 7}', '{"begun": "noon"}', '{"seed"', "\0\0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": 2}',
+        '{"format": 2, "begun": 7}',
+        '{"format": 2, "begun": "noon"}',
+        '{"seed"',
+        "\0\0",
+        "[" * 10**5,
+    ],
+)
 def test_a_damaged_manifest_is_no_licence_to_go_on(tmp_path, text):
     where = place(str(tmp_path))
     claim(where, IDENTITY)
@@ -106,3 +120,16 @@ def test_the_name_of_a_manifest_is_on_the_disk_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()) or real(fd))
     claim(place(str(tmp_path)), IDENTITY)
     assert synced[1:] == [tmp_path]
+
+
+@pytest.mark.parametrize("name", ["mkdir", "open", "fsync"])
+def test_a_full_disk_may_pass(tmp_path, monkeypatch, name):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    where = place(str(tmp_path / "new"))
+    if name != "mkdir":
+        claim(where, IDENTITY)
+    monkeypatch.setattr(os, name, full)
+    with pytest.raises(WriteError, match="make room and start the same command again"):
+        claim(where, IDENTITY) if name == "mkdir" else open_results(where).__enter__()

@@ -55,12 +55,14 @@ def test_half_a_line_is_answered_again(run, out, undisturbed):
 
 def test_prompts_that_cannot_be_answered_have_lines_too(run, out, write_lines):
     path = write_lines({"prompt": "a", "id": 7}, "no JSON", {"prompt": "a " * 40, "id": "long"}, {"prompt": "b"})
-    for _ in range(2):  # the second run finds all of it done
+    for again in (False, True):  # the second run finds all of it done
         status, err = run(prompt_file=path)
         assert status == 1
         assert "4 of 4 prompts are done, 2 of them with an error" in err
+        assert (f"{path}:2: the line is not JSON" in err) != again
     found = answers(out)
     assert found[1]["error"].startswith("the line is not JSON")
+    assert found[1]["where"] == f"{path}:2"
     assert (found[2]["id"], found[2]["error"][:29]) == ("long", "the prompt has 40 tokens, but")
     assert found[0]["token_ids"]
     assert found[3]["token_ids"]
@@ -128,6 +130,14 @@ def test_prompts_that_are_resumed_have_the_date_of_the_first_run(run, out, monke
     asked.clear()
     assert run("--chat")[0] == 0
     assert [when.isoformat() for when in asked] == ["2024-07-26T10:00:00"] * (len(TEXTS) - 5)
+
+
+def test_a_directory_is_not_called_as_a_file_is(run, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(output="answers.txt")
+    message = "answers.txt, and a job writes a directory; expected another name for it, a file that ends in .jsonl, or"
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "answers.txt").exists()
 
 
 @pytest.mark.parametrize("change", [{"batch": 4}, {"tensor": 2}, {}])

@@ -18,6 +18,7 @@ from toys import (
     ROWS,
     TARGET,
     WEAK,
+    V,
     config,
     guesser,
     run,
@@ -79,6 +80,16 @@ def test_impossible_length_that_is_traced_ends_its_row_alone():
     for row in range(ROWS):
         assert out.rows[row] == ([] if row in (1, 4) else whole.rows[row])
         assert out.reasons[row] == (FinishReason.INVALID if row in (1, 4) else FinishReason.LENGTH)
+
+
+def test_impossible_tokens_and_limits_that_are_traced_end_their_rows_alone():
+    prompts, limits = PROMPTS.copy(), np.full(ROWS, 9)
+    prompts[1, 0], prompts[4, 0], limits[2] = V, -1, -1
+    out = run("block", guesser("draft_model"), prompts=prompts, limit=limits)
+    whole = run("block", guesser("draft_model"), limit=9)
+    for row in range(ROWS):
+        assert out.rows[row] == ([] if row in (1, 2, 4) else whole.rows[row])
+        assert (out.reasons[row] == FinishReason.INVALID) == (row in (1, 2, 4))
 
 
 @pytest.mark.parametrize("values", [{"temperature": np.nan}, {"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}])
