@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from safetensors.numpy import save_file
 
 from specdec_jax._typing import Array, Float, PyTree
 from specdec_jax.lm import FeatureModel
@@ -23,6 +22,7 @@ from .huggingface import open_safetensors, read_json
 from .llama import LlamaConfig
 from .load import Loaded
 from .sizes import check_numbers
+from .tensor_files import write_tensors
 from .weights import Tensors, check_tensors
 
 SETTINGS = "drafter.json"
@@ -65,6 +65,9 @@ def save_head(
         config, params, draft_ids: the head.
         storage: how matrices are stored; in int8 each row has a scale of its own. Norms stay in float32.
         record: anything to keep with it, as JSON.
+
+    Raises:
+        OSError: the disk is full, or the directory cannot be written. An older head stays as it was.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -85,10 +88,15 @@ def save_head(
     }
     text = json.dumps(settings, indent=2) + "\n"
     # Written beside the old files and then put in their place; the settings last, so that they speak of what is there.
-    part = directory / f"{_WEIGHTS}.part"
-    save_file(tensors, part)
-    part.replace(directory / _WEIGHTS)
-    (directory / SETTINGS).write_text(text, encoding="utf-8")
+    parts = {name: directory / f"{name}.part" for name in (_WEIGHTS, SETTINGS)}
+    try:
+        write_tensors(parts[_WEIGHTS], tensors)
+        parts[SETTINGS].write_text(text, encoding="utf-8")
+        for name, part in parts.items():
+            part.replace(directory / name)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
 
 
 def find_head(path_or_name: str | os.PathLike[str]) -> Path | None:

@@ -63,10 +63,7 @@ def model_from_config(
     """
     dtype = checked_dtype(dtype)
     L = config.num_layers
-    for layer in hidden_layers or ():
-        if not -L <= layer < L:
-            raise ValueError(f"hidden_layers has {layer}, but the model has {L} layers; expected {-L} to {L - 1}")
-    hidden = tuple(layer % L for layer in hidden_layers or ())
+    hidden = _places(hidden_layers or (), L)
     if num_tokens is not None and not 0 < num_tokens <= config.vocab_size:
         raise ValueError(f"num_tokens is {num_tokens}; expected 1 to {config.vocab_size}, the width of the logits")
     if not all(0 <= hole < config.vocab_size for hole in holes):
@@ -74,6 +71,13 @@ def model_from_config(
     if depth is not None and not 0 < depth <= L:
         raise ValueError(f"depth is {depth}, but the model has {L} layers; expected 1 to {L}")
     return _model(config, dtype, resolve(layers), hidden, num_tokens, holes, depth)
+
+
+def _places(hidden_layers: tuple[int, ...], L: int) -> tuple[int, ...]:
+    for layer in hidden_layers:
+        if not -L <= layer < L:
+            raise ValueError(f"hidden_layers has {layer}, but the model has {L} layers; expected {-L} to {L - 1}")
+    return tuple(layer % L for layer in hidden_layers)
 
 
 class TextModel(NamedTuple):
@@ -96,7 +100,7 @@ def text_model_from_config(
     """The same model as `model_from_config`, and for the same params, to train with or to learn from."""
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
     graphdef = nnx.graphdef(_abstract(config, dtype, resolve(layers)))
-    hidden = tuple(layer % config.num_layers for layer in hidden_layers)
+    hidden = _places(hidden_layers, config.num_layers)
 
     def features(params: PyTree, tokens, positions, segments) -> tuple[Array, Array]:
         return nnx.merge(graphdef, params).features(tokens, positions, segments, hidden)

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _MARK = "written-by-specdec"
@@ -23,22 +23,91 @@ def new_directory(directory: str | os.PathLike[str]) -> Iterator[Path]:
     """
     directory = Path(directory).resolve()  # a link stays one, and what it leads to is filled
     check_new(directory)
-    beside = directory.parent / f".{directory.name}.partial"
+    with _beside(directory) as beside:
+        inside = beside / directory.name
+        inside.mkdir()
+        yield inside
+        if directory.exists():
+            directory.rmdir()
+        inside.rename(directory)
+
+
+@contextlib.contextmanager
+def replaced_directory(directory: str | os.PathLike[str], without: Collection[str] = ()) -> Iterator[Path]:
+    """As `new_directory`, in the place of an older one, which stays until the new one is whole.
+
+    What lies in the older one and was not written anew stays in the new one, but for the names ``without``. Whether the
+    older one may be replaced is for the caller to know.
+
+    Raises:
+        FileExistsError: another process is writing it, or ``.NAME.partial`` is something that was not made here.
+    """
+    directory = Path(directory).resolve()
+    with _beside(directory) as beside:
+        inside = beside / directory.name
+        inside.mkdir()
+        yield inside
+        if directory.exists():
+            _keep_the_rest(directory, inside, without)
+            directory.rename(_older(beside, directory))
+        inside.rename(directory)
+
+
+def check_replaceable(directory: Path) -> None:
+    """Raise a FileExistsError where `replaced_directory` would for what lies in its way, before anything is written."""
+    beside = _partial(directory.resolve())
+    if beside.is_symlink() or (beside.exists() and not (beside.is_dir() and _ours(beside))):
+        raise _foreign(beside)
+
+
+@contextlib.contextmanager
+def _beside(directory: Path) -> Iterator[Path]:
+    """Where a directory is made, held and empty but for its mark; gone at the end."""
+    beside = _partial(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         beside.mkdir()
     with _held(beside):
         _claim(beside)
         try:
+            _put_back(beside, directory)
             _clear(beside)
-            inside = beside / directory.name
-            inside.mkdir()
-            yield inside
-            if directory.exists():
-                directory.rmdir()
-            inside.rename(directory)
+            yield beside
         finally:
+            _put_back(beside, directory)
             shutil.rmtree(beside, ignore_errors=True)
+
+
+def _partial(directory: Path) -> Path:
+    return directory.parent / f".{directory.name}.partial"
+
+
+def _older(beside: Path, directory: Path) -> Path:
+    return beside / f"{directory.name}.old"
+
+
+def _put_back(beside: Path, directory: Path) -> None:
+    """The older one, if that which was to take its place did not."""
+    older = _older(beside, directory)
+    if older.exists() and not directory.exists():
+        older.rename(directory)
+
+
+def _keep_the_rest(directory: Path, inside: Path, without: Collection[str]) -> None:
+    written = {*without, *(entry.name for entry in inside.iterdir())}
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        return written & {*names} if Path(folder) == directory else set()
+
+    shutil.copytree(directory, inside, symlinks=True, ignore=ignore, copy_function=_second_name, dirs_exist_ok=True)
+
+
+def _second_name(source: str, destination: str) -> None:
+    """Of one file, which takes no room; a copy where the disk knows no such thing."""
+    try:
+        os.link(source, destination)
+    except OSError:
+        shutil.copy2(source, destination)
 
 
 def check_new(directory: Path) -> None:
@@ -82,10 +151,14 @@ def _foreign(path: Path) -> FileExistsError:
 
 def _claim(path: Path) -> None:
     """Mark it, unless it holds something without being marked."""
-    mark = path / _MARK
-    if any(path.iterdir()) and not (mark.is_file() and not mark.is_symlink()):
+    if not _ours(path):
         raise _foreign(path)
-    mark.touch()
+    (path / _MARK).touch()
+
+
+def _ours(path: Path) -> bool:
+    mark = path / _MARK
+    return not any(path.iterdir()) or (mark.is_file() and not mark.is_symlink())
 
 
 def _clear(path: Path) -> None:

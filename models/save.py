@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors.numpy import save_file
 
 from specdec_jax._typing import PyTree
 
 from .config import DecoderConfig
 from .new_directory import new_directory
 from .registry import family_of_config
+from .tensor_files import write_tensors
 from .tokenizer import Tokenizer
 from .weights import tensors_of
 
@@ -49,6 +49,7 @@ def save(
 
     Raises:
         FileExistsError: the directory is not empty, or another process is writing it.
+        OSError: the disk is full, or the directory cannot be written.
         ValueError: config.json cannot say what the configuration says.
     """
     family = family_of_config(config)
@@ -77,7 +78,8 @@ def _tokens(tokenizer: Tokenizer | None) -> dict[str, Any]:
 
 def write_tokenizer(directory: Path, tokenizer: Tokenizer) -> None:
     """tokenizer.json, and beside it the chat template and the special tokens."""
-    tokenizer.backend.save(str(directory / "tokenizer.json"))
+    # By Python, for where the disk is full the tokenizer's own way of saving raises a bare Exception.
+    (directory / "tokenizer.json").write_text(tokenizer.backend.to_str(pretty=True), encoding="utf-8")
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer.template_names}
     if tokenizer.chat_template is not None:
         settings["chat_template"] = tokenizer.chat_template.source
@@ -93,7 +95,7 @@ def _write_tensors(directory: Path, tensors: Iterator[tuple[str, np.ndarray]], s
 
     def flush() -> None:
         # transformers wants to be told that the layout is PyTorch's.
-        save_file(pending, _shard(directory, len(shards)), metadata={"format": "pt"})
+        write_tensors(_shard(directory, len(shards)), pending, metadata={"format": "pt"})
         shards.append(list(pending))
         pending.clear()
 

@@ -3,7 +3,9 @@
 import contextlib
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from .errors import TrainingError
 
 IDENTITY = "run.json"
 _SCORE = "block_efficiency"
+_FOLDER = "checkpoints"
 _KEPT = 2
 
 
@@ -34,22 +37,45 @@ _OPTIONS = ocp.CheckpointManagerOptions(
 
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Keep other processes out of a run's directory; a TrainingError where one is there already."""
+    """Keep other processes out of a run's directory; a TrainingError where one is there already.
+
+    Within it, it may be asked for again.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    held, this = _HELD.get(), directory.resolve()
+    if this in held:
+        yield
+        return
     with (directory / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TrainingError(f"another process trains in {directory}; wait for it or name another") from error
-        yield
+        before = _HELD.set(held | {this})
+        try:
+            yield
+        finally:
+            _HELD.reset(before)
+
+
+_HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
+"""Of a thread alone: another has to wait as another process has."""
+
+
+def begun(directory: Path) -> bool:
+    """Whether a run there has a checkpoint past its start. Until then nothing is lost if another takes its place."""
+    places = directory / _FOLDER
+    return places.is_dir() and any(place.name.isdigit() and int(place.name) > 0 for place in places.iterdir())
 
 
 def check_same_run(directory: Path, known: Mapping[str, Any]) -> None:
     """Raise a TrainingError where the directory holds a run of which something that is ``known`` is otherwise."""
+    if not begun(directory):
+        return
     try:
         found = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # there is none yet; `Checkpoints` says so if it is damaged
+        return  # `Checkpoints` says what is wrong with it
     known = json.loads(json.dumps(known))
     _refuse_another(directory, {key: found.get(key) for key in known}, known)
 
@@ -74,7 +100,7 @@ class Checkpoints:
         self.directory = directory.resolve()
         self._check(json.loads(json.dumps(identity)))
         try:
-            self._manager = ocp.CheckpointManager(self.directory / "checkpoints", options=_OPTIONS)
+            self._manager = ocp.CheckpointManager(self.directory / _FOLDER, options=_OPTIONS)
         except Exception as error:  # what is damaged makes orbax raise just that
             raise TrainingError(
                 f"cannot read the checkpoints of {self.directory} ({error}); delete the folder of the damaged one to "
@@ -100,7 +126,7 @@ class Checkpoints:
         return state if step is None else self._restore(step, state)
 
     def restore_best(self, state: PyTree) -> PyTree:
-        """The checkpoint that did best on held-out text."""
+        """The checkpoint that did best on held-out text; of equals the last."""
         step = self._manager.best_step()
         return state if step is None else self._restore(step, state)
 
@@ -135,12 +161,14 @@ class Checkpoints:
         path = self.directory / IDENTITY
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
+            found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+            if found is None or (found != identity and not begun(self.directory)):
+                if found is not None:
+                    shutil.rmtree(self.directory / _FOLDER, ignore_errors=True)  # the start of another run
                 part = path.with_suffix(".part")  # whole or not there, even on a full disk
                 part.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
                 part.rename(path)
                 return
-            found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise TrainingError(f"cannot use {path} ({error}); expected a directory of its own for each run") from error
         except OSError as error:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ from specdec_jax.models import Loaded
 
 from .samples import DataError, Sample, prompts, read_samples, texts, write_samples
 from .self_prompt import CAPACITY, answers, config_of, self_prompted
+from .teacher import weights_digest
 
 Progress = Callable[[int, int], None]
 """Called with the answer tokens there are and those wanted."""
@@ -30,6 +32,7 @@ def gather(
     max_tokens: int | None = None,
     capacity: int = CAPACITY,
     asked: Sequence[Sequence[int]] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda have, want: None,
 ) -> list[Sample]:
     """What the target says, at least ``tokens`` tokens of it or as much as there are prompts for.
@@ -47,13 +50,18 @@ def gather(
         max_tokens: most tokens of an answer.
         capacity: most tokens of a prompt and its answer.
         asked: token ids of prompts to answer; by default the target asks itself.
+        tell: told what cannot be known of text that is there.
+
+    Raises:
+        DataError: the folder holds text that was made otherwise or by other weights, or nothing comes out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _check_made(
         folder,
         {
-            # By its name, for its numbers differ between devices: text written on one may be learned from on another.
             "target": [target.name, repr(target.config)],
+            # As stored, for what is computed with differs between devices: text written on one serves another.
+            _WEIGHTS: weights_digest(target.params),
             "key": np.asarray(jax.random.key_data(key)).tolist(),
             "temperatures": list(temperatures),
             "rows": rows,
@@ -61,6 +69,7 @@ def gather(
             "capacity": capacity,
             "asked": None if asked is None else digest_of(json.dumps(ids).encode() for ids in map(list, asked)),
         },
+        tell,
     )
     config = config_of(capacity)
     samples: list[Sample] = []
@@ -92,9 +101,10 @@ def gather(
 
 _PATIENCE = 4
 _MADE = "made.json"
+_WEIGHTS = "weights"
 
 
-def _check_made(folder: Path, made: dict[str, object]) -> None:
+def _check_made(folder: Path, made: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Text that lies there is used again only where it would be written again."""
     path = folder / _MADE
     if not path.exists():
@@ -104,11 +114,21 @@ def _check_made(folder: Path, made: dict[str, object]) -> None:
         part.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
         part.rename(path)
         return
-    other = differences(json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(made)))
+    found, wanted = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(made))
+    weights, ours = found.pop(_WEIGHTS, None), wanted.pop(_WEIGHTS)
+    other = differences(found, wanted)
     if other:
         raise DataError(
             f"{folder} holds text that was made otherwise: {'; '.join(other)}. Expected the same settings to use it "
             "again, so name another directory, or delete that folder"
+        )
+    name = made["target"][0]
+    if weights is None:
+        tell(f"{path} does not say which weights of {name} wrote the text there; it is taken as written by these")
+    elif weights != ours:
+        raise DataError(
+            f"{folder} holds text that other weights of {name} wrote; expected the target's own words, so name another "
+            "directory, or delete that folder to have them written anew"
         )
 
 
@@ -128,7 +148,7 @@ def from_file(path: Path, target: Loaded) -> tuple[list[Sample], list[list[int]]
     if target.tokenizer is None:
         raise DataError(f"{target.name} brings no tokenizer, so it cannot read {path}; expected a model with one")
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
         kinds = json.loads(first)
     except (OSError, ValueError, RecursionError) as error:

@@ -16,15 +16,19 @@ from jax.typing import DTypeLike
 
 from specdec_jax._typing import PyTree
 from specdec_jax.models import Loaded
+from specdec_jax.models.new_directory import new_directory
 
-from . import batches
-from .checkpoints import Checkpoints, check_same_run
+from . import batches, kept
+from .checkpoints import Checkpoints, alone, begun, check_same_run
 from .errors import TrainingError
 from .fresh import fresh_texts
-from .loop import LOG, Run, TrainConfig, new_state, read_log, train
+from .loop import LOG, Run, TrainConfig, TrainState, new_state, read_log, train
 from .pupils import Pupil, head_pupil, model_pupil, reads_of
+from .report import curves
 from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
-from .start import check_start
+from .sharding import place_batch, place_state
+from .start import check_length, check_start
+from .students import total
 from .teacher import Teacher, as_teacher, tokens_of
 from .texts import Tell, Texts, silent, texts
 
@@ -38,16 +42,14 @@ class Distilled(NamedTuple):
     """What came of it."""
 
     directory: Path
-    """What ``--draft`` takes."""
+    """What ``--draft`` takes, with a card and curves for people."""
     before: Path
     """The drafter that it began as."""
     best: dict[str, Any]
     """On held-out text: loss, alpha of each guess, block_efficiency, and the step."""
     log: list[dict[str, Any]]
-    tokens: int
-    """Of answers that were trained on."""
-    settings: dict[str, Any]
-    """What the run was, as its checkpoints know it."""
+    record: dict[str, Any]
+    """What was written down about it, see `report.card`."""
 
 
 def distil(
@@ -60,12 +62,13 @@ def distil(
     training: TrainConfig,
     mesh: Mesh | None = None,
     dtype: DTypeLike = jnp.float32,
+    named: str | None = None,
     tell: Tell = silent,
 ) -> Distilled:
     """Train a drafter for ``target`` and write it to ``directory / "drafter"``; ``work`` keeps what it is made of.
 
-    Started again, it goes on where it stopped. A feature head is written as `models.load_head` reads it, a draft model
-    as `models.load_draft` and transformers do.
+    Started again, it goes on where it stopped, and a drafter that is there already is left as it is. A feature head is
+    written as `models.load_head` reads it, a draft model as `models.load_draft` and transformers do.
 
     Args:
         target: to draft for.
@@ -74,63 +77,97 @@ def distil(
         text, loss, training: see the fields of each.
         mesh: as in `train`.
         dtype: of the computation; parameters are float32.
+        named: what ``--target`` takes for the target, for the card; by default its name.
         tell: told what goes on.
 
     Raises:
         DataError, TrainingError, FloatingPointError: see `texts`, `train` and `cached_outputs`.
         ValueError: the student does not fit the target, or the settings contradict each other.
+        OSError: the disk is full, or there is something in the way that specdec did not make.
     """
     work = directory / WORK
-    source = as_teacher(target, reads_of(student, target))
-    told = {
-        "teacher": source.identity,
-        "loss": dataclasses.asdict(loss),
-        "fresh": [text.fresh, text.fresh_from, text.rows, text.max_tokens, text.capacity, list(text.temperatures)],
-        "dtype": str(jnp.dtype(dtype)),
-    }
-    # What can be known to be wrong is said before hours of writing text.
-    check_same_run(work, {**told, "training": dataclasses.asdict(training)})
-    check_settings(target, student, text, training, mesh)
-    found = texts(target, source, text, work, seed=training.seed, tell=tell)
-    if isinstance(student, HeadConfig):
-        pupil = head_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)
-    else:
-        pupil = model_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)
-    identity = {"text": found.digest, **pupil.identity, **told}
-    if training.batch > found.learned.rows:
-        raise ValueError(f"batch is {training.batch}, but the text fills {found.learned.rows} rows; expected fewer")
-    run = Run(
-        pupil.student,
-        pupil.frozen,
-        _batches(target, source, pupil, found, text, training),
-        batches.in_order(found.held_out, training.batch),
-        identity,
-    )
+    with alone(work):
+        source = as_teacher(target, reads_of(student, target))
+        told = {
+            "teacher": source.identity,
+            **student.told(),
+            **text.told(),
+            "loss": dataclasses.asdict(loss),
+            "dtype": str(jnp.dtype(dtype)),
+        }
+        # What can be known to be wrong is said before hours of writing text.
+        check_same_run(work, {**told, "training": dataclasses.asdict(training)})
+        kept.check_own(directory / DRAFTER, told)
+        check_settings(target, student, text, training, mesh)
+        found = texts(target, source, text, work, seed=training.seed, tell=tell)
+        if isinstance(student, HeadConfig):
+            pupil = head_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)
+        else:
+            pupil = model_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)
+        identity = {**told, "read": found.digest, **pupil.identity}
+        if training.batch > found.learned.rows:
+            raise ValueError(f"batch is {training.batch}, but the text fills {found.learned.rows} rows; expected fewer")
+        run = Run(
+            pupil.student,
+            pupil.frozen,
+            _batches(target, source, pupil, found, text, training),
+            batches.in_order(found.held_out, training.batch),
+            identity,
+        )
 
-    def write(params: PyTree, log: Sequence[Mapping[str, Any]], place: Path) -> None:
-        pupil.write(params, {"target": target.name, "held_out": best_of(log), "settings": identity}, place)
+        settings = json.loads(json.dumps({**identity, "training": dataclasses.asdict(training)}))
+        kept.check_own(directory / DRAFTER, settings)
+        record = {
+            "name": directory.resolve().name,
+            "kind": "feature head" if isinstance(student, HeadConfig) else "draft model",
+            "model": target.name,
+            "target": named or target.name,
+            "directory": str(directory / DRAFTER),
+            "stored": student.storage if isinstance(student, HeadConfig) else student.dtype,
+            "from_target": all(sample.temperature is not None for sample in found.samples),
+            "source": _source(text, found),
+            "tokens": sum(len(sample.answer_ids) for sample in found.samples),
+            "settings": settings,
+        }
 
-    before = work / "before"
-    if not before.exists():
-        _replaced(before, partial(write, pupil.params, []))
+        def write(params: PyTree, held_out: Mapping[str, Any], place: Path) -> None:
+            pupil.write(params, {"target": target.name, "held_out": held_out, "settings": identity}, place)
 
-    def keep() -> list[dict[str, Any]]:
-        """Write the best that was reached; returns the log."""
-        with Checkpoints(work, {**identity, "training": dataclasses.asdict(training)}) as checkpoints:
-            best = checkpoints.restore_best(new_state(pupil.params, training))
-        log = read_log(work / LOG)
-        _replaced(directory / DRAFTER, partial(write, jax.device_get(best.params), log))
-        return log
+        before = work / "before"
+        if not (before.exists() and begun(work)):
+            shutil.rmtree(before, ignore_errors=True)
+            with new_directory(before) as place:
+                write(pupil.params, {}, place)
 
-    try:
-        train(run, pupil.params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
-    except TrainingError:
-        with contextlib.suppress(TrainingError, OSError):  # what was reached is of use, and can be gone on from
-            keep()
-        raise
-    log = keep()
-    tokens = sum(len(sample.answer_ids) for sample in found.samples)
-    return Distilled(directory / DRAFTER, before, best_of(log), log, tokens, json.loads(json.dumps(identity)))
+        def keep() -> Distilled:
+            """Write the best that was reached, unless it is there already."""
+            with Checkpoints(work, settings) as checkpoints:
+                best = checkpoints.restore_best(new_state(pupil.params, training, mesh))
+            step, log = int(best.step), read_log(work / LOG)
+            if _held_out(log, step) is None:  # the log was lost
+                log = [*log, {"step": step, "held_out": _measured(run, best, mesh)}]
+            held_out = {"step": step, **(_held_out(log, step) or {})}
+            made = {**record, "held_out": held_out, "held_out_before": _held_out(log, 0)}
+            place = directory / DRAFTER
+            there = kept.read_record(place)
+            same = all(there.get(name) == made[name] for name in ("settings", "stored", "held_out"))
+            if not same:
+
+                def anew(inside: Path) -> None:
+                    write(jax.device_get(best.params), held_out, inside)
+                    curves(log, inside / "curves.svg")
+
+                there = kept.replace(place, made, anew)
+            return Distilled(place, before, held_out, log, there)
+
+        try:
+            train(run, pupil.params, training, work, mesh=mesh, progress=partial(_tell_line, training.steps, tell))
+        except TrainingError:
+            # What was reached is of use, and can be gone on from; but nothing takes the place of what went wrong.
+            with contextlib.suppress(Exception):
+                keep()
+            raise
+        return keep()
 
 
 def check_settings(
@@ -144,6 +181,7 @@ def check_settings(
         raise ValueError(
             f"fresh is {text.fresh} of a batch of {training.batch}, which is {rows:g} rows; expected whole rows"
         )
+    check_length(target.name, target.config, text.length)
     part, devices = training.batch // training.accumulate, 1 if mesh is None else mesh.size
     if part % devices:
         raise ValueError(f"an update takes {part} rows at a time, on {devices} devices; expected a multiple of these")
@@ -151,7 +189,7 @@ def check_settings(
         size, known = student.draft_vocab_size, len(tokens_of(target))
         if size is not None and size > known:
             raise ValueError(f"the draft vocabulary has {size} ids; expected 1 to {known}, the target's tokens")
-        check_start(target, student)
+        check_start(target, student, text.length)
 
 
 def _batches(
@@ -165,22 +203,26 @@ def _batches(
     return batches.mixed(found.learned, fresh, text.fresh, training.batch, training.seed)
 
 
-def _replaced(place: Path, write: Callable[[Path], None]) -> None:
-    """Write a directory anew; the one of an earlier run stays until the new one is whole."""
-    making, old = (place.with_name(f"{place.name}.{name}") for name in ("new", "old"))
-    for left in (making, old):
-        shutil.rmtree(left, ignore_errors=True)
-    write(making)
-    if place.exists():
-        place.rename(old)
-    making.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+def _source(text: TextConfig, found: Texts) -> str:
+    if text.file is None:
+        return "the target's answers to its own questions"
+    if any(sample.temperature is None for sample in found.samples):
+        return f"the texts of {text.file.name}"
+    return f"the target's answers to the prompts of {text.file.name}"
 
 
-def best_of(log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The measurement with the highest block_efficiency on held-out text; nothing if there is none."""
-    measured = [{"step": line["step"], **line["held_out"]} for line in log if "held_out" in line]
-    return max(measured, key=lambda one: one["block_efficiency"], default={})
+def _held_out(log: Sequence[Mapping[str, Any]], step: int) -> dict[str, Any] | None:
+    """What was measured on held-out text after so many updates, if the log has it."""
+    return next((line["held_out"] for line in reversed(log) if line["step"] == step and "held_out" in line), None)
+
+
+def _measured(run: Run, state: TrainState, mesh: Mesh | None) -> dict[str, Any]:
+    """What the log would have."""
+    frozen = run.frozen if mesh is None else place_state(run.frozen, mesh)
+    measure, found = jax.jit(run.student.measure), []
+    for batch in run.held_out():
+        found.append(measure(state.params, frozen, batch if mesh is None else place_batch(batch, mesh)))
+    return total(found)
 
 
 def _tell_line(steps: int, tell: Tell, line: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""What a drafter is worth: acceptance on held-out text and in real generation, cost, and speed."""
+"""What a drafter is worth: in real generation, and by what its acceptance on held-out text predicts."""
 
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from specdec_jax.lm import LanguageModel
 from specdec_jax.models import Loaded
 from specdec_jax.sampling import SamplingParams
 from specdec_jax.state import GenerateConfig, Generation, summary
+from specdec_jax.theory import tokens_of
 
 
 class Question(NamedTuple):
@@ -92,6 +93,18 @@ def in_generation(
         "plain_tokens_per_second": speeds["plain"],
         "speedup": speeds["drafted"] / speeds["plain"],
     }
+
+
+def predicted_speedup(alphas: Sequence[float], draft_length: int, cost: Mapping[str, float]) -> float:
+    """Against plain decoding, from the acceptance of each guess and what it costs to make and to check them.
+
+    Args:
+        alphas: of the guesses in turn; those past the ones that were measured count as the last of them.
+        draft_length: guesses of a round.
+        cost: ``draft_step``, of a guess, and ``verify``, of checking all of them, in steps of the target.
+    """
+    alphas = [*alphas, *alphas[-1:] * draft_length][:draft_length]
+    return tokens_of(alphas) / (draft_length * cost["draft_step"] + cost["verify"])
 
 
 def _answer(

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,10 @@ from .students import Batch, Measured, Student, total
 
 LOG = "log.jsonl"
 _LOG_EVERY = 10
+_ADVICE = (
+    "expected finite numbers. The last checkpoint stands, if there is one: begin another run from what it reached, "
+    "with a lower learning rate or clip, or look at"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +58,8 @@ class TrainConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} is {value!r}; expected an integer >= {least}")
+        if self.seed >= 2**32:  # of which JAX would drop the rest
+            raise ValueError(f"seed is {self.seed}; expected less than 2**32")
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a number > 0")
@@ -201,6 +208,10 @@ def train(
         def measured() -> dict[str, Any]:
             parts: list[Measured] = [measure(state.params, frozen, put(batch)) for batch in run.held_out()]
             found = total(parts)
+            if not math.isfinite(found["block_efficiency"] + sum(found["loss"])):  # it must be no one's best
+                raise TrainingError(
+                    f"held out, after {at} updates: loss {found['loss']}, alpha {found['alpha']}; {_ADVICE} that text"
+                )
             log.write({"step": at, "held_out": found})
             return found
 
@@ -233,9 +244,8 @@ def _means(waiting: list[dict[str, Array]], step: int) -> dict[str, Any]:
         if not one["sound"]:
             at = step - len(values) + place
             raise TrainingError(
-                f"the loss of step {at} is {one['loss']} and its gradient's norm {one['norm']}; expected "
-                "finite numbers. The last checkpoint stands: begin another run from what it reached, with a lower "
-                "learning rate or clip, or look at the data of that step"
+                f"the loss of step {at} is {one['loss']} and its gradient's norm {one['norm']}; {_ADVICE} the data of "
+                "that step"
             )
     count = len(values)
     return {

@@ -68,11 +68,16 @@ def jensen_shannon(
 
     The generalised divergence of Agarwal et al., "On-Policy Distillation of Language Models" (ICLR 2024), equation 1.
     """
-    if not 0 < beta < 1:
-        raise ValueError(f"beta is {beta}; expected 0 < beta < 1 (the ends are forward_kl and reverse_kl)")
+    check_beta(beta)
     log_p, log_q = _log_distributions(teacher, student, temperature)
     log_m = jnp.logaddexp(log_p + jnp.log(jnp.float32(beta)), log_q + jnp.log(jnp.float32(1 - beta)))
     return beta * _cross(jnp.exp(log_p), log_p - log_m) + (1 - beta) * _cross(jnp.exp(log_q), log_q - log_m)
+
+
+def check_beta(beta: float) -> None:
+    """Raise a ValueError for a weight that `jensen_shannon` does not take."""
+    if not 0 < beta < 1:
+        raise ValueError(f"beta is {beta}; expected 0 < beta < 1 (the ends are forward_kl and reverse_kl)")
 
 
 def total_variation(

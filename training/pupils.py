@@ -32,7 +32,7 @@ from .packing import draft_vocabulary
 from .settings import HeadConfig, LossConfig, ModelConfig
 from .start import starting_model
 from .students import Student, draft_model_student, feature_head_student, frozen_for_head, frozen_for_model
-from .teacher import head_rows, tokens_of
+from .teacher import digest, head_rows, tokens_of
 from .texts import Texts
 
 _MULTIPLE = 64
@@ -56,19 +56,26 @@ def reads_of(settings: HeadConfig | ModelConfig, target: Loaded) -> tuple[int, .
     """The layers of the target whose states it needs.
 
     Raises:
-        ValueError: a head to go on from is none, or was made for another target.
+        ValueError: the target has no such layers, or a head to go on from is none or was made for another target.
     """
     if isinstance(settings, ModelConfig):
         return ()
     if settings.start is not None:
         return _earlier(settings.start, target).config.hidden_layers
-    return settings.reads or low_middle_high(target.config.num_layers)
+    reads, count = settings.reads, target.config.num_layers
+    if len({*reads}) < len(reads) or any(not 0 <= layer < count for layer in reads):
+        raise ValueError(
+            f"reads are {list(reads)}, but {target.name} has {count} layers; expected some of 0 to {count - 1}, each "
+            "once"
+        )
+    return reads or low_middle_high(count)
 
 
 def head_pupil(
     target: Loaded, settings: HeadConfig, found: Texts, loss: LossConfig, *, seed: int, dtype: DTypeLike
 ) -> Pupil:
     """A feature head: fresh, or one that goes on."""
+    start = None
     if settings.start is None:
         config = head_config(target, settings, reads_of(settings, target))
         ids = _draft_ids(target, found, config.draft_vocab_size)
@@ -76,15 +83,16 @@ def head_pupil(
     else:
         before = _earlier(settings.start, target)
         config, ids, params = before.config, before.draft_ids, before.params
+        start = digest(config, params)
 
     def write(params: PyTree, record: Mapping[str, Any], place: Path) -> None:
         # As JSON gives it back, so that what is loaded equals what was written.
         save_head(place, config, params, ids, storage=settings.storage, record=json.loads(json.dumps(record)))
 
     student = feature_head_student(config, steps=settings.steps, decay=settings.decay, dtype=dtype, **loss.options())
-    identity = {**dataclasses.asdict(config), "steps": settings.steps, "decay": settings.decay, "start": settings.start}
+    identity = {"config": dataclasses.asdict(config), "start": start, "draft_ids": digest(None, ids)}
     places = draft_places(ids, config.layer.vocab_size)
-    return Pupil(student, params, frozen_for_head(target.params, ids, places), {"head": identity}, write, None)
+    return Pupil(student, params, frozen_for_head(target.params, ids, places), {"drafter": identity}, write, None)
 
 
 def model_pupil(
@@ -109,12 +117,17 @@ def model_pupil(
 
     trained = text_model_from_config(start.config, dtype=dtype, layers=start.layers)
     student = draft_model_student(trained, draft_ids=ids, dtype=dtype, **loss.options())
-    identity = {"config": dataclasses.asdict(start.config), "from": start.origin, "draft_vocab_size": size}
+    identity = {
+        "config": dataclasses.asdict(start.config),
+        "from": start.origin,
+        "start": start.digest,
+        "draft_ids": None if ids is None else digest(None, ids),
+    }
     return Pupil(
         student,
         start.params,
         frozen_for_model(target.params, ids),
-        {"model": identity},
+        {"drafter": identity},
         write,
         lambda params: target._replace(model=model, params=params),
     )

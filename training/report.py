@@ -1,6 +1,7 @@
 """What a run leaves for people: its curves as a picture, and a card that says how the drafter was made."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def curves(log: Sequence[Mapping[str, Any]], path: Path) -> None:
             loss.append((seen, line["loss"]))
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(*zip(*loss, strict=True), linewidth=1, label="training")
+    left.plot([at for at, _ in loss], [one for _, one in loss], linewidth=1, label="training")
     left.plot([at for at, _ in measured], [_mean(one["loss"]) for _, one in measured], "o-", label="held out, mean")
     left.set(xlabel="tokens learned from", ylabel="loss", yscale="log")
     left.legend(frameon=False)
@@ -41,50 +42,69 @@ def _mean(values: Sequence[float]) -> float:
 def card(record: Mapping[str, Any]) -> str:
     """The text of a README.md, from what a run wrote down.
 
-    ``record`` has ``name``, ``kind``, ``target``, ``held_out``, ``settings``, ``tokens``, ``source`` and, once it was
-    measured, ``measured``: what `evaluate.in_generation` gives, one entry a temperature.
+    ``record`` has ``name``, ``kind``, ``target`` and ``directory`` (what ``--target`` and ``--draft`` take, as they
+    were given), ``model`` (the target's name), ``held_out``, ``held_out_before`` where it is known, ``from_target``,
+    ``settings``, ``tokens``, ``source`` and, once they were measured, ``cost``, ``predicted_speedup`` and
+    ``measured``, with ``..._before`` of the drafter that it began as: what `evaluate` gives.
     """
-    held_out = record["held_out"]
-    alphas = ", ".join(f"{alpha:.3f}" for alpha in held_out["alpha"])
+    before = record.get("held_out_before")
     lines = [
         f"# {record['name']}",
         "",
-        f"A {record['kind']} that drafts for {record['target']}, made by `specdec distill`. It changes no probability "
+        f"A {record['kind']} that drafts for {record['model']}, made by `specdec distill`. It changes no probability "
         "of the target's text; it only makes it come sooner.",
         "",
-        "    " + f"specdec generate --target {record['target']} --draft {record['name']} ...",
+        f'    specdec generate "Dear reader," --target {shlex.quote(record["target"])} --draft '
+        f"{shlex.quote(record['directory'])}",
         "",
         "## What it reaches",
         "",
-        f"On held-out text, after {held_out['step']} updates: acceptance {alphas}"
-        # A draft model is measured on its first guess only.
-        + (
-            f" for the guesses in turn, which makes {held_out['block_efficiency']:.2f} tokens a round."
-            if len(held_out["alpha"]) > 1
-            else " for the first guess."
-        ),
+        f"On held-out text, after {record['held_out']['step']} updates: {_acceptance(record['held_out'])}"
+        + (f" Before training: {_acceptance(before)}" if before else ""),
     ]
-    if "cost" in record:
-        cost = record["cost"]
+    if not record["from_target"]:
         lines += [
             "",
-            f"A guess costs {cost['draft_step']:.3f} of a step of the target, and checking all of them "
-            f"{cost['verify']:.2f} steps, which with these acceptances predicts {record['predicted_speedup']:.2f} "
-            "times plain decoding at temperature 1.",
+            "That text is from a file and not the target's own, so these are acceptances on the file's text: on what "
+            "the target says itself they may be others, and no speed-up is predicted from them.",
         ]
-    before = record.get("measured_before", [None] * len(record.get("measured", ())))
-    for found, earlier in zip(record.get("measured", ()), before, strict=True):
+    if "cost" in record:
+        lines += ["", _cost(record)]
+    measured_before = record.get("measured_before", [None] * len(record.get("measured", ())))
+    for found, earlier in zip(record.get("measured", ()), measured_before, strict=True):
         lines += ["", *_measured(found, earlier)]
     lines += [
         "",
         "## How it was made",
         "",
-        f"Learned from {record['tokens']:,} tokens of answers, from {record['source']}.",
+        f"Learned from {record['tokens']:,} tokens of {record['source']}.",
         "",
         "```json",
     ]
     lines += [_indented(record["settings"]), "```", ""]
     return "\n".join(lines)
+
+
+def _acceptance(held_out: Mapping[str, Any]) -> str:
+    alphas = ", ".join(f"{alpha:.3f}" for alpha in held_out["alpha"])
+    if len(held_out["alpha"]) == 1:  # a draft model is measured on its first guess only
+        return f"acceptance {alphas} for the first guess."
+    return (
+        f"acceptance {alphas} for the guesses in turn, which makes {held_out['block_efficiency']:.2f} tokens a round."
+    )
+
+
+def _cost(record: Mapping[str, Any]) -> str:
+    cost, predicted = record["cost"], record.get("predicted_speedup")
+    text = (
+        f"A guess costs {cost['draft_step']:.3f} of a step of the target, and checking all of them "
+        f"{cost['verify']:.2f} steps"
+    )
+    if predicted is None:
+        return text + "."
+    text += f", which with these acceptances predicts {predicted:.2f} times plain decoding at temperature 1."
+    before = record.get("predicted_speedup_before")
+    return text if before is None else f"{text} Before training: {before:.2f}."
 
 
 def _measured(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:

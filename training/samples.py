@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,7 +111,7 @@ def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[list
 
 
 def _records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).open(encoding="utf-8-sig") as file:  # some editors begin a file with a mark
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -125,13 +125,18 @@ def _records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]
             yield where, record
 
 
-def split(samples: Sequence[Sample], held_out: float) -> tuple[list[Sample], list[Sample]]:
+def split(
+    samples: Sequence[Sample], held_out: float, text_of: Callable[[Sequence[int]], str] | None = None
+) -> tuple[list[Sample], list[Sample]]:
     """Samples to train on, and a share ``held_out`` of them to measure on, chosen by their content alone.
 
     So a sample stays on its side however the data grow, and a text that occurs twice is on one side only. Of samples so
     few that the share would be none, the one that comes first by its content is held out.
+
+    ``text_of`` makes text of ids, for what people wrote: their copies of a text differ in blanks. Without it content is
+    the ids.
     """
-    places = [_fraction(sample) for sample in samples]
+    places = [_fraction(sample, text_of) for sample in samples]
     if held_out > 0:
         held_out = max(held_out, math.nextafter(min(places, default=0.0), 1.0))
     sides: tuple[list[Sample], list[Sample]] = ([], [])
@@ -140,8 +145,9 @@ def split(samples: Sequence[Sample], held_out: float) -> tuple[list[Sample], lis
     return sides
 
 
-def _fraction(sample: Sample) -> float:
+def _fraction(sample: Sample, text_of: Callable[[Sequence[int]], str] | None) -> float:
     """A number from 0 to 1, drawn from the prompt, or from the text where there is none: answers to one question stay
     together."""
-    ids = np.asarray(sample.prompt_ids or sample.answer_ids, "<i4")
-    return int.from_bytes(hashlib.sha256(ids.tobytes()).digest()[:8], "little") / 2**64
+    ids = sample.prompt_ids or sample.answer_ids
+    content = np.asarray(ids, "<i4").tobytes() if text_of is None else "".join(text_of(ids).split()).encode()
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "little") / 2**64

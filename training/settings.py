@@ -1,11 +1,13 @@
 """What a distillation can be told; the command line's options are these."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any, Literal
 
 from specdec_jax.models.feature_head_files import Storage
 
+from .losses import check_beta
 from .students import LOSS_NAMES
 
 
@@ -14,6 +16,14 @@ def _at_least_one(settings: Any, *names: str) -> None:
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
+
+
+def _told(kind: str, settings: Any, *left_out: str) -> dict[str, Any]:
+    """All but the fields ``left_out``, under the name that their options begin with; of a path its last part, for
+    digests say what was found there."""
+    fields = {name: value for name, value in dataclasses.asdict(settings).items() if name not in left_out}
+    paths = {name: Path(fields[name]).name for name in ("file", "config", "start") if fields.get(name)}
+    return {kind: fields | paths}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +50,10 @@ class HeadConfig:
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay is {self.decay}; expected more than 0 and at most 1")
 
+    def told(self) -> dict[str, Any]:
+        """What a run that goes on has to agree with: all but how files are stored."""
+        return _told("head", self, "storage")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -61,6 +75,10 @@ class ModelConfig:
     def __post_init__(self):
         _at_least_one(self, "count", "draft_vocab_size")
 
+    def told(self) -> dict[str, Any]:
+        """What a run that goes on has to agree with: all but how files are stored."""
+        return _told("model", self, "dtype")
+
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig:
@@ -81,13 +99,15 @@ class TextConfig:
     length: int = 256
     """Tokens of a row that texts are packed into; longer ones are cut."""
     fresh: float = 0.0
-    """Share of each batch from answers that are sampled afresh in every phase of training, as in DistillSpec."""
+    """Share of each batch from answers that are sampled afresh in every phase of training, as in DistillSpec: ``rows``
+    answers, gone through as often as the phase takes; the fewer and the longer the phase, the oftener each."""
     fresh_from: Literal["target", "student"] = "target"
     """Who gives these answers."""
     held_out: float = 0.05
     """Share of the texts that is only measured on."""
 
     def __post_init__(self):
+        _at_least_one(self, "max_tokens")
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is {self.held_out}; expected more than 0 and less than 1")
         if not 0 <= self.fresh <= 1:
@@ -97,6 +117,10 @@ class TextConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 2")
         if not self.temperatures or any(not 0 <= t < float("inf") for t in self.temperatures):
             raise ValueError(f"temperatures are {self.temperatures}; expected numbers >= 0, at least one")
+
+    def told(self) -> dict[str, Any]:
+        """What a run that goes on has to agree with."""
+        return _told("text", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +141,9 @@ class LossConfig:
             raise ValueError(f"loss is {self.name!r}; expected one of {', '.join(LOSS_NAMES)}")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"the loss's temperature is {self.temperature}; expected a number > 0")
+        if not 0 <= self.eta < math.inf:
+            raise ValueError(f"eta is {self.eta}; expected a number >= 0")
+        check_beta(self.beta)
 
     def options(self) -> dict[str, Any]:
         """For the students."""

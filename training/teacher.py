@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +92,18 @@ def digest(config: object, params: PyTree) -> str:
     return found.hexdigest()
 
 
+def weights_digest(params: PyTree) -> str:
+    """Of a model's weights as any device reads them from its files: in float32 or bfloat16, layers stacked or not."""
+    found: dict[str, Any] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        # Without the layers' numbers: one after the other they are the bytes of a stack.
+        name = "/".join(key for key in (str(getattr(key, "key", key)) for key in path) if not key.isdigit())
+        bits = np.ascontiguousarray(np.asarray(leaf).astype(jnp.bfloat16)).view(np.uint16)
+        bits = np.where(bits & 0x7F80, bits, 0)  # numbers so small that some devices make them 0
+        found.setdefault(name, hashlib.blake2b(digest_size=16)).update(bits.data)
+    return digest({name: one.hexdigest() for name, one in sorted(found.items())}, {})
+
+
 def head_rows(params: PyTree) -> Float[Array, "V D"]:
     """What a model multiplies its features with: its head, or its embedding where the two are tied."""
     return (params["head"] if "head" in params else params["embedding"])["weight"]
@@ -103,9 +115,10 @@ _DONE = "done.json"
 
 
 def cache_key(teacher: Teacher, packed: Packed, dtype: str) -> str:
-    """A digest of all that the outputs depend on: teacher, layers, texts and how they are packed, number format."""
-    found = hashlib.blake2b(f"2 {teacher.identity} {teacher.hidden_layers} {dtype}".encode(), digest_size=16)
-    for name, array in packed._asdict().items():
+    """A digest of all that the outputs depend on: teacher, its tokens, layers, texts and how they are packed, number
+    format."""
+    found = hashlib.blake2b(f"3 {teacher.identity} {teacher.hidden_layers} {dtype}".encode(), digest_size=16)
+    for name, array in (packed._asdict() | {"known": teacher.known}).items():
         if name != "learned":
             found.update(f"{name} {array.dtype} {array.shape}".encode())
             found.update(np.ascontiguousarray(array).data)

@@ -14,7 +14,7 @@ from .packing import Packed, pack
 from .samples import DataError, Sample, split
 from .self_prompt import left_out
 from .settings import TextConfig
-from .teacher import Teacher, cache_key, cached_outputs
+from .teacher import Teacher, cache_key, cached_outputs, digest
 
 Tell = Callable[[str, float | None], None]
 """Called with what goes on and how much of it is done, from 0 to 1, where that is known."""
@@ -33,7 +33,7 @@ class Texts(NamedTuple):
     learned: Corpus
     held_out: Corpus
     digest: str
-    """Of the packed texts and of what the teacher says about them."""
+    """Of the packed texts, what is learned of them, and what the teacher says about them."""
 
 
 def texts(
@@ -45,7 +45,9 @@ def texts(
         DataError: the file cannot be used, or holds too little.
     """
     samples = gather(target, settings, folder / "text", seed=seed, tell=tell)
-    kept, aside = split(samples, settings.held_out)
+    # What the target asks itself is stripped already.
+    text_of = target.tokenizer.decode if settings.file is not None and target.tokenizer is not None else None
+    kept, aside = split(samples, settings.held_out, text_of)
     packed = [pack(side, settings.length) for side in (kept, aside)]
     for name, one in zip(("training", "held-out text"), packed, strict=True):
         if not len(one.tokens) or not one.learned.any():
@@ -60,8 +62,8 @@ def texts(
 
         return Corpus(packed, cached_outputs(folder / "outputs", source, packed, progress=done))
 
-    digest = " ".join(cache_key(source, one, "float16") for one in packed)
-    return Texts(kept, outputs(packed[0], "text"), outputs(packed[1], "held-out text"), digest)
+    keys = (digest(cache_key(source, one, "float16"), {"learned": one.learned}) for one in packed)
+    return Texts(kept, outputs(packed[0], "text"), outputs(packed[1], "held-out text"), " ".join(keys))
 
 
 def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = silent) -> list[Sample]:
@@ -86,5 +88,6 @@ def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tel
         max_tokens=settings.max_tokens,
         capacity=settings.capacity,
         asked=asked,
+        tell=lambda line: tell(line, None),
         progress=lambda have, want: tell("the target writes", min(have / want, 1.0)),
     )

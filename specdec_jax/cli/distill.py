@@ -5,6 +5,7 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,13 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from tyro.conf import Positional, arg
 
+from ..batch.fingerprint import digest_of
 from ..bench import in_turns
 from ..bench.rounds import Passes
 from ..models import Loaded, load
 from ..sampling import SamplingParams
 from ..sharding import make_mesh
 from ..state import GenerateConfig
-from ..theory import tokens_of
 from ..training import (
     DataError,
     HeadConfig,
@@ -29,12 +30,13 @@ from ..training import (
     TrainConfig,
     TrainingError,
     distil,
+    kept,
 )
 from ..training.checkpoints import alone
-from ..training.distill import WORK
+from ..training.distill import WORK, Distilled
 from ..training.evaluate import Drafting as Evaluated
-from ..training.evaluate import Question, in_generation
-from ..training.report import card, curves
+from ..training.evaluate import Question, in_generation, predicted_speedup
+from ..training.measurements import Measurements
 from . import UserError, consoles, drafting, requests
 from .options import File, check_integers, parse
 from .prompts import from_file
@@ -69,13 +71,15 @@ class Options:
     draft_length: int = 4
     """Guesses in a round, where that is measured."""
     max_new_tokens: int = 128
-    """Tokens of an answer, where that is measured."""
+    """Most tokens of an answer, where that is measured."""
     temperatures: tuple[float, ...] = (0.0, 1.0)
     """Of the answers, where that is measured."""
 
     def __post_init__(self):
         check_integers(self, devices=(1, 2**16), max_new_tokens=(1, 2**16))
-        _config(self)
+        GenerateConfig(draft_length=self.draft_length)
+        if not self.temperatures:
+            raise ValueError("temperatures has no number; expected at least one, to measure at")
         for temperature in self.temperatures:
             SamplingParams(temperature=temperature).check()
         # Of the kind that is not trained nothing is read.
@@ -91,102 +95,140 @@ def main(args: Sequence[str]) -> int:
     if options.devices > len(jax.devices()):
         raise UserError(f"devices is {options.devices}, but there are {len(jax.devices())}; expected at most that many")
     target = load(options.target)
-    asked = _questions(options, target)
+    asked, config = _questions(options, target)
     mesh = None if options.devices == 1 else make_mesh(fsdp=options.devices, devices=jax.devices()[: options.devices])
     try:
-        with alone(options.directory / WORK), _progress(errors) as tell:
-            made = distil(
-                target,
-                options.directory,
-                options.head if options.student == "head" else options.model,
-                text=options.text,
-                loss=options.loss,
-                training=options.training,
-                mesh=mesh,
-                dtype=options.compute,
-                tell=tell,
-            )
+        with alone(options.directory / WORK):
+            with _progress(errors) as tell:
+                made = distil(
+                    target,
+                    options.directory,
+                    options.head if options.student == "head" else options.model,
+                    text=options.text,
+                    loss=options.loss,
+                    training=options.training,
+                    mesh=mesh,
+                    dtype=options.compute,
+                    named=options.target,
+                    tell=tell,
+                )
+            record = made.record
+            if asked:
+                record = {**record, **_worth(options, target, made, asked, config, errors)}
+            if record != made.record:
+                kept.replace(made.directory, record)
     except (DataError, TrainingError, FloatingPointError, ValueError, OSError) as error:
         raise UserError(str(error)) from error
-    curves(made.log, made.directory / "curves.svg")
-    record = {
-        "name": options.directory.resolve().name,
-        "kind": {"head": "feature head", "model": "draft model"}[options.student],
-        "target": target.name,
-        "held_out": made.best,
-        "tokens": made.tokens,
-        "settings": {**made.settings, "training": dataclasses.asdict(options.training)},
-        "source": "its own questions and answers" if options.text.file is None else options.text.file.name,
-    }
-    path = made.directory / "README.md"
-    path.write_text(card(record), encoding="utf-8")
-    if asked:
-        record["cost"] = _cost(options, target, made.directory)
-        record["measured_before"] = _measured(options, target, made.before, asked, errors)
-        record["measured"] = _measured(options, target, made.directory, asked, errors)
-        alphas = [*made.best["alpha"], *made.best["alpha"][-1:] * options.draft_length][: options.draft_length]
-        cost = record["cost"]
-        round_cost = options.draft_length * cost["draft_step"] + cost["verify"]
-        record["predicted_speedup"] = tokens_of(alphas) / round_cost
-        path.write_text(card(record), encoding="utf-8")
-    (made.directory / "record.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    errors.print(f"{made.directory}: what --draft takes; {path.name} says what it reaches")
-    shown = ("held_out", "cost", "measured_before", "measured", "predicted_speedup")
+    errors.print(f"{made.directory}: what --draft takes; {kept.CARD} says what it reaches")
+    shown = ("held_out", "held_out_before", "cost", *(name + when for name in _WORTH for when in ("_before", "")))
     print(json.dumps({key: record[key] for key in shown if key in record}))
     return 0
 
 
-def _questions(options: Options, target: Loaded) -> list[Question]:
-    """Read before anything is trained, so that a fault in the file is known at once."""
+_WORTH = ("measured", "predicted_speedup")
+
+
+def _questions(options: Options, target: Loaded) -> tuple[list[Question], GenerateConfig]:
+    """Read before anything is trained, so that a fault in the file is known at once; with room for all the answers."""
+    config = GenerateConfig(capacity=_CAPACITY, draft_length=options.draft_length, prefill_chunk=64)
     if options.questions is None:
-        return []
+        return [], config
+    most = target.model.max_positions
+    roomy = dataclasses.replace(config, capacity=most or 2**20)
     asked, faults = requests.prepare(
         from_file(options.questions),
         target,
-        config=_config(options),
+        config=roomy,
         sampling=SamplingParams(),
         max_new_tokens=options.max_new_tokens,
         chat=True,
     )
     if faults:
         raise UserError(f"{faults[0].where}: {faults[0].why}")
-    return [Question(one.source.category or "all", list(one.token_ids)) for one in asked]
+    longest = max(asked, key=lambda one: len(one.token_ids))
+    needed = len(longest.token_ids) + options.max_new_tokens
+    if needed > (most or needed):
+        raise UserError(
+            f"{longest.source.where}: the question has {len(longest.token_ids)} tokens and max_new_tokens is "
+            f"{options.max_new_tokens}, but the target reads {most} tokens in all; expected no more, so ask for fewer "
+            "or shorten the question"
+        )
+    config = dataclasses.replace(config, capacity=max(_CAPACITY, -(-needed // 64) * 64))
+    return [Question(one.source.category or "all", list(one.token_ids)) for one in asked], config
 
 
-def _config(options: Options) -> GenerateConfig:
-    return GenerateConfig(capacity=512, draft_length=options.draft_length, prefill_chunk=64)
+_CAPACITY = 512  # the least, so that runs with answers of any usual length are timed in caches of one size
 
 
-def _measured(
-    options: Options, target: Loaded, directory: Path, asked: Sequence[Question], errors: Console
-) -> list[dict[str, Any]]:
-    """Real generation, at each of the temperatures."""
-    made = drafting.make(str(directory), target)
-    assert made.drafter is not None
-    found = []
-    with _progress(errors) as tell:
-        for temperature in options.temperatures:
+def _worth(
+    options: Options,
+    target: Loaded,
+    made: Distilled,
+    asked: Sequence[Question],
+    config: GenerateConfig,
+    errors: Console,
+) -> dict[str, Any]:
+    """What the drafter costs and reaches, and what it did before; what was measured already is not measured again."""
+    known = Measurements(options.directory / WORK / "measured.jsonl")
+    run = digest_of(json.dumps(made.record[name], sort_keys=True).encode() for name in ("settings", "stored"))
+    common = {"run": run, "config": dataclasses.asdict(config), "device": jax.devices()[0].device_kind}
+    questions = digest_of(json.dumps(question).encode() for question in asked)
 
-            def done(count: int, of: int, temperature=temperature) -> None:
-                tell(f"answering at temperature {temperature} with {directory.name}", count / of)
-
-            found.append(
-                in_generation(
-                    target,
-                    Evaluated(made.target.model, made.drafter, made.params),
-                    asked,
-                    temperature=temperature,
-                    config=_config(options),
-                    max_new_tokens=options.max_new_tokens,
-                    progress=done,
-                )
+    def generation(directory: Path, step: int) -> list[dict[str, Any]]:
+        return [
+            known.get(
+                {
+                    **common,
+                    "step": step,
+                    "questions": questions,
+                    "max_new_tokens": options.max_new_tokens,
+                    "temperature": temperature,
+                },
+                partial(_measured, options, target, directory, asked, config, temperature, errors),
             )
+            for temperature in options.temperatures
+        ]
+
+    found: dict[str, Any] = {}
+    found["cost"] = cost = known.get({**common, "what": "cost"}, partial(_cost, target, made.directory, config))
+    found["measured_before"] = generation(made.before, 0)
+    found["measured"] = generation(made.directory, made.best["step"])
+    if made.record["from_target"]:  # else acceptance on the text is not that of the target's own
+        for when in ("_before", ""):
+            held_out = made.record["held_out" + when]
+            if held_out is not None:
+                found["predicted_speedup" + when] = predicted_speedup(held_out["alpha"], options.draft_length, cost)
     return found
 
 
-def _cost(options: Options, target: Loaded, directory: Path) -> dict[str, float]:
+def _measured(
+    options: Options,
+    target: Loaded,
+    directory: Path,
+    asked: Sequence[Question],
+    config: GenerateConfig,
+    temperature: float,
+    errors: Console,
+) -> dict[str, Any]:
+    """Real generation."""
+    made = drafting.make(str(directory), target)
+    assert made.drafter is not None
+    what = f"answering at temperature {temperature} with {directory.name}"
+    with _progress(errors) as tell:
+        return in_generation(
+            target,
+            Evaluated(made.target.model, made.drafter, made.params),
+            asked,
+            temperature=temperature,
+            config=config,
+            max_new_tokens=options.max_new_tokens,
+            progress=lambda count, of: tell(what, count / of),
+        )
+
+
+def _cost(target: Loaded, directory: Path, config: GenerateConfig) -> dict[str, float]:
     """What a guess and a verify pass cost, in steps of the target that feed one token; batch 1."""
-    made, K, slots = drafting.make(str(directory), target), options.draft_length, _config(options).capacity
+    made, K, slots = drafting.make(str(directory), target), config.draft_length, config.capacity
 
     def passes(model, params, tokens: int) -> Passes:
         return Passes(model, params, tokens, slots=slots, length=slots // 4)

@@ -51,6 +51,12 @@ def test_texts_of_a_row_do_not_see_each_other():
     np.testing.assert_allclose(hidden[:, 5:], states, atol=1e-5)
 
 
+@pytest.mark.parametrize("layer", [3, -4])
+def test_a_layer_that_is_not_there(layer):
+    with pytest.raises(ValueError, match=rf"hidden_layers has {layer}, but the model has 3 layers; expected -3 to 2"):
+        models.text_model_from_config(CONFIG, dtype=jnp.float32, hidden_layers=(0, layer))
+
+
 def test_it_has_a_gradient():
     params = fresh_params(CONFIG)
     text = models.text_model_from_config(CONFIG, dtype=jnp.float32)

@@ -91,6 +91,24 @@ def test_started_again_it_goes_on(head, tiny_target):
     assert again.log == made.log
     assert not any(what.startswith(("training", "held out", "the target reads")) for what in told)
     assert {path.name: path.read_bytes() for path in made.directory.iterdir()} == before
+    assert again.record == made.record
+    assert made.record["from_target"]
+    assert made.record["held_out_before"] == made.log[0]["held_out"]
+
+
+def test_a_log_that_was_lost_is_measured_again(head, tiny_target, tmp_path):
+    """And the drafter is stored as it is asked for."""
+    folder, made, _ = head
+    shutil.copytree(folder / "work", tmp_path / "work")
+    (tmp_path / "work" / "log.jsonl").unlink()
+    stored = dataclasses.replace(HEAD, storage="int8")
+    for student in (HEAD, stored):
+        again = distil(tiny_target, tmp_path, student, text=TEXT, loss=LossConfig(), training=TRAINING)
+        assert again.best["step"] == made.best["step"]
+        assert again.best["alpha"] == pytest.approx(made.best["alpha"], abs=1e-6)
+        assert again.record["stored"] == student.storage
+        settings = json.loads((again.directory / "drafter.json").read_text())
+        assert settings["storage"] == student.storage
 
 
 @pytest.mark.heavy
@@ -122,6 +140,30 @@ def test_other_settings_are_another_run(head, tiny_target):
     folder, _, _ = head
     with pytest.raises(TrainingError, match=r"holds another run: loss.name was 'forward_kl' and is now 'hybrid'"):
         distil(tiny_target, folder, HEAD, text=TEXT, loss=LossConfig("hybrid"), training=TRAINING)
+    files = sorted((folder / "work" / "text").iterdir())
+    for student, text, message in (
+        (dataclasses.replace(HEAD, steps=3), TEXT, "head.steps was 2 and is now 3"),
+        (HEAD, dataclasses.replace(TEXT, tokens=1500), "text.tokens was 600 and is now 1500"),
+    ):
+        with pytest.raises(TrainingError, match=rf"holds another run: {message}\. Expected"):
+            distil(tiny_target, folder, student, text=text, loss=LossConfig(), training=TRAINING)
+    assert sorted((folder / "work" / "text").iterdir()) == files, "no text is written for what is refused"
+
+
+def test_a_run_that_never_began_may_be_begun_otherwise(head, tiny_target, tmp_path, monkeypatch):
+    """What lies there as the start is then the other's too."""
+    folder, _, _ = head
+    shutil.copytree(folder / "work" / "text", tmp_path / "work" / "text")
+
+    def fails(*_, **__):
+        raise TrainingError("no room")
+
+    monkeypatch.setattr(importlib.import_module("specdec_jax.training.distill"), "train", fails)
+    for reads in ((0, 2), (1,)):
+        student = dataclasses.replace(HEAD, reads=reads)
+        with pytest.raises(TrainingError, match="no room"):
+            distil(tiny_target, tmp_path, student, text=TEXT, loss=LossConfig(), training=TRAINING)
+        assert models.load_head(tmp_path / "work" / "before").config.hidden_layers == reads
 
 
 def test_a_run_that_fails_leaves_the_best_that_it_reached(head, tiny_target, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import pytest
@@ -46,6 +47,22 @@ def test_text_that_was_made_otherwise_is_not_used_again(changes, message, tiny_t
         gathered(tiny_target._replace(name="another"), tmp_path)
 
 
+def test_text_that_other_weights_wrote_is_not_the_targets_own(tiny_target, tmp_path):
+    """Such as those of a model that was trained on under the same name."""
+    told: list[str] = []
+    gathered(tiny_target, tmp_path, tell=told.append)
+    other = tiny_target._replace(params=jax.tree.map(lambda leaf: 1.1 * leaf, tiny_target.params))
+    with pytest.raises(DataError, match=r"text that other weights of tiny wrote; .* or delete that folder"):
+        gathered(other, tmp_path)
+    assert told == []
+    made = json.loads((tmp_path / "made.json").read_text())
+    del made["weights"]
+    (tmp_path / "made.json").write_text(json.dumps(made))
+    assert gathered(other, tmp_path, tell=told.append) == [], "nobody says which weights wrote it"
+    assert len(told) == 1
+    assert "does not say which weights of tiny wrote the text there" in told[0]
+
+
 def test_prompts_that_leave_no_room_are_told_of(tiny_target, tmp_path, monkeypatch):
     path, told, given = tmp_path / "prompts.jsonl", [], []
     path.write_text("".join(json.dumps({"prompt": "b " * count}) + "\n" for count in (1, 40, 20)))
@@ -70,6 +87,16 @@ def test_text_of_which_nobody_says_how_it_was_made(tiny_target, tmp_path):
         (ModelConfig(layers=(0, 9)), {}, r"the layers are \[0, 9\]; expected some of 0 to 2"),
         (ModelConfig(layers=(0,), start="x"), {}, "got layers and start for the draft model; expected one of them"),
         (ModelConfig(draft_vocab_size=99), {}, "the draft vocabulary has 99 ids; expected 1 to 29"),
+        (ModelConfig(start="no/such/model"), {}, "no/such/model"),
+        (
+            dataclasses.replace(HEAD, reads=(0, 3)),
+            {},
+            r"reads are \[0, 3\], but tiny has 3 layers; expected some of 0 to 2",
+        ),
+        (dataclasses.replace(HEAD, reads=(-1,)), {}, r"reads are \[-1\], but tiny has 3 layers"),
+        (dataclasses.replace(HEAD, reads=(2, 0, 2)), {}, r"reads are \[2, 0, 2\], .* each once"),
+        (HEAD, {"length": 65}, "length is 65, but tiny has 64 positions; expected at most that many tokens in a row"),
+        (ModelConfig(), {"length": 65}, "length is 65, but tiny has 64 positions"),
     ],
 )
 def test_what_cannot_work_is_said_before_text_is_written(student, text, message, tiny_target, tmp_path):
@@ -90,14 +117,25 @@ def test_settings_out_of_range():
         (lambda: HeadConfig(steps=0), "steps is 0; expected at least 1"),
         (lambda: HeadConfig(decay=float("nan")), "decay is nan; expected more than 0"),
         (lambda: ModelConfig(count=0), "count is 0; expected at least 1"),
+        (lambda: LossConfig(beta=1.0), "beta is 1.0; expected 0 < beta < 1"),
+        (lambda: LossConfig(beta=float("nan")), "beta is nan; expected 0 < beta < 1"),
+        (lambda: LossConfig(eta=-5.0), "eta is -5.0; expected a number >= 0"),
+        (lambda: LossConfig(eta=float("nan")), "eta is nan; expected a number >= 0"),
+        (lambda: TextConfig(max_tokens=0), "max_tokens is 0; expected at least 1"),
+        (lambda: TrainConfig(seed=2**32), "seed is 4294967296; expected less than 2\\*\\*32"),
     ):
         with pytest.raises(ValueError, match=message):
             make()
 
 
 def test_one_process_trains_in_a_directory(tmp_path):
+    def enter():
+        with alone(tmp_path):
+            pass
+
     refused = pytest.raises(TrainingError, match=r"another process trains in .*; wait for it or name another")
-    with alone(tmp_path), refused, alone(tmp_path):
-        pass
-    with alone(tmp_path):
-        pass
+    with alone(tmp_path), ThreadPoolExecutor(1) as another:
+        enter()  # who is in it already
+        with refused:
+            another.submit(enter).result()
+    enter()

@@ -3,7 +3,7 @@
 import pytest
 
 from specdec_jax import GenerateConfig, draft_model
-from specdec_jax.training.evaluate import Drafting, Question, in_generation
+from specdec_jax.training.evaluate import Drafting, Question, in_generation, predicted_speedup
 from specdec_jax.training.report import card, curves
 
 CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chunk=8)
@@ -42,15 +42,31 @@ def test_a_card_and_curves(found, tmp_path):
         {
             "name": "mine",
             "kind": "feature head",
-            "target": "tiny",
+            "model": "tiny",
+            "target": "my models/tiny",
+            "directory": "runs/mine/drafter",
             "held_out": {"step": 20, **log[-1]["held_out"]},
+            "held_out_before": log[1]["held_out"],
+            "from_target": True,
+            "cost": {"draft_step": 0.05, "verify": 1.3},
+            "predicted_speedup": 1.02,
+            "predicted_speedup_before": 0.91,
             "tokens": 190,
-            "source": "its own questions and answers",
+            "source": "the target's answers to its own questions",
             "settings": {"loss": {"name": "hybrid"}},
             "measured": [found],
         }
     )
     assert "acceptance 0.400, 0.300 for the guesses in turn, which makes 1.52 tokens a round" in text
+    assert "Before training: acceptance 0.300, 0.200 for the guesses in turn, which makes 1.36 tokens a round" in text
+    assert "predicts 1.02 times plain decoding at temperature 1. Before training: 0.91." in text
+    assert "    specdec generate \"Dear reader,\" --target 'my models/tiny' --draft runs/mine/drafter\n" in text
     assert f"block efficiency {found['block_efficiency']:.2f}" in text
     assert "| tales |" in text
     assert '"name": "hybrid"' in text
+
+
+def test_a_predicted_speedup():
+    """Of a round of three guesses: 1 + .5 + .5 * .4 + .5 * .4 * .4 tokens at the price of 1.5 steps."""
+    assert predicted_speedup([0.5, 0.4], 3, {"draft_step": 0.1, "verify": 1.2}) == pytest.approx(1.78 / 1.5)
+    assert predicted_speedup([0.5, 0.4], 1, {"draft_step": 0.1, "verify": 1.4}) == pytest.approx(1.0)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from specdec_jax.training import batches
-from specdec_jax.training.checkpoints import Checkpoints
+from specdec_jax.training.checkpoints import Checkpoints, check_same_run
 from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.loop import Run, TrainConfig, make_step, new_state, read_log, train
 from specdec_jax.training.packing import pack
@@ -115,6 +115,31 @@ def test_the_best_is_kept(samples, tmp_path):
         assert float(checkpoints.restore_best(kept[0]).params["w"][0, 0]) == 10
 
 
+def test_of_equals_the_last_is_the_best(tmp_path):
+    scores = [1.0, 3.0, 2.0, 3.0, 1.8, 1.7]
+    states = [new_state({"w": jnp.full((2, 2), float(step))}, CONFIG) for step in range(len(scores))]
+    with Checkpoints(tmp_path, {}) as checkpoints:
+        for step, score in enumerate(scores):
+            checkpoints.save(step, states[step], score)
+        assert float(checkpoints.restore_best(states[0]).params["w"][0, 0]) == 3
+
+
+def test_until_a_run_has_begun_another_may_take_its_place(tmp_path):
+    """Such as the same with a setting corrected; its start is not the other's."""
+    for identity, width in (({"loss": "a"}, 2), ({"loss": "b"}, 3)):
+        check_same_run(tmp_path, identity)
+        state = new_state({"w": jnp.ones((width, width))}, CONFIG)
+        with Checkpoints(tmp_path, identity) as checkpoints:
+            assert checkpoints.restore(state) is state
+            checkpoints.save(0, state, 1.0)
+    with Checkpoints(tmp_path, {"loss": "b"}) as checkpoints:
+        assert same(checkpoints.restore(state), state)
+        checkpoints.save(5, state, 1.0)
+    for check in (check_same_run, Checkpoints):
+        with pytest.raises(TrainingError, match="holds another run: loss was 'b' and is now 'a'"):
+            check(tmp_path, {"loss": "a"})
+
+
 def test_accumulated_gradients_are_those_of_the_whole_batch(samples):
     good = run(samples)
     batch = good.batches(0, None)(0)
@@ -148,6 +173,27 @@ def test_a_loss_that_is_no_number(samples, tmp_path):
         train(good._replace(batches=poisoned), params(), CONFIG, tmp_path)
     whole = train(run(samples), params(), CONFIG, tmp_path / "whole")
     assert same(train(good, params(), CONFIG, tmp_path), whole), "the checkpoint before it is good"
+
+
+def test_held_out_text_on_which_the_loss_is_no_number(samples, tmp_path):
+    """It is an error, and the best checkpoint before it stays."""
+    good, measured = run(samples), []
+
+    def held_out():
+        measured.append(1)
+        for batch in good.held_out():
+            yield batch._replace(features=batch.features * (np.nan if len(measured) == 4 else 1))
+
+    with pytest.raises(
+        TrainingError,
+        match=r"held out, after 15 updates: loss \[nan\], alpha \[nan\]; expected finite .* look at that text",
+    ):
+        train(good._replace(held_out=held_out), params(), CONFIG, tmp_path)
+    log = read_log(tmp_path / "log.jsonl")
+    assert [line["step"] for line in log if "held_out" in line] == [0, 5, 10]
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"5", "10"}
+    whole = train(run(samples), params(), CONFIG, tmp_path / "whole")
+    assert same(train(good, params(), CONFIG, tmp_path), whole), "measured rightly, it goes on"
 
 
 def test_a_step_that_is_no_number_changes_nothing(samples):

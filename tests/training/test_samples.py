@@ -80,6 +80,20 @@ def test_the_split_follows_the_content(samples):
     assert [] in split(question, 0.5), "answers to one question stay together"
 
 
+def test_copies_that_differ_in_blanks_are_on_one_side():
+    """As people copy texts; ids tell them apart, so whoever can make text of ids is asked."""
+
+    def text_of(ids):
+        return bytes(ids).decode()
+
+    plain = [f"document {i} says so." for i in range(200)]
+    both = [Sample([], list(text.encode())) for one in plain for text in (one, f" {one}\n", one.replace(" ", "  "))]
+    kept, aside = split(both, 0.2, text_of)
+    sides = [{"".join(text_of(sample.answer_ids).split()) for sample in side} for side in (kept, aside)]
+    assert 20 < len(sides[1]) < 60
+    assert not sides[0] & sides[1]
+
+
 def test_of_few_samples_one_is_held_out(samples):
     few = [*samples[:3], *samples[:3]]
     kept, aside = split(few, 1e-6)

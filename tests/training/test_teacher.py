@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specdec_jax.training.packing import pack
-from specdec_jax.training.teacher import Teacher, as_teacher, cache_key, cached_outputs, head_rows
+from specdec_jax.training.teacher import Teacher, as_teacher, cache_key, cached_outputs, head_rows, weights_digest
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,23 @@ def test_the_key_covers_what_the_outputs_depend_on(source, packed, samples, tiny
         "one weight": cache_key(as_teacher(tiny_target._replace(params=params), (0, 2)), packed, "float16"),
         "texts": cache_key(source, pack(samples[1:], 20), "float16"),
         "packing": cache_key(source, pack(samples, 24), "float16"),
+        "tokens": cache_key(source._replace(known=np.arange(len(source.known)) < 20), packed, "float16"),
     }
-    assert len({key, *others.values()}) == 6, others
+    assert len({key, *others.values()}) == 7, others
     unlearned = packed._replace(learned=np.zeros_like(packed.learned))
     assert cache_key(source, unlearned, "float16") == key, "the outputs do not depend on what is learned"
+
+
+def test_weights_have_one_digest_wherever_they_are_loaded(tiny_target):
+    """A device may read them in another format and hold their layers in one stack."""
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), tiny_target.params)
+    layers = params["layers"]
+    stacked = {**params, "layers": jax.tree.map(lambda *each: jnp.stack(each), *(layers[i] for i in sorted(layers)))}
+    want = weights_digest(tiny_target.params)
+    assert weights_digest(params) == weights_digest(stacked) == want
+    swapped = {**params, "layers": {**layers, 0: layers[1], 1: layers[0]}}
+    louder = {**params, "norm": {"weight": params["norm"]["weight"].at[0].mul(1.01)}}
+    assert len({want, weights_digest(swapped), weights_digest(louder)}) == 3
 
 
 def test_states_that_float16_cannot_hold(packed, tiny_target, tmp_path):
