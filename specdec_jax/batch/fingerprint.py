@@ -49,8 +49,9 @@ def outline(params: PyTree) -> str:
 def sampled(path: Path) -> str:
     """Of the files of a model, in hexadecimal, so that hosts can tell whether they read the same.
 
-    Their names and sizes, and a block out of every `_STRIDE` bytes: to read all would take as long as loading. Weights
-    that were trained, merged or rounded otherwise differ in every block, a few bytes that were changed by hand may not.
+    Their names and sizes, their ends, and a block out of every `_STRIDE` bytes: to read all would take as long as
+    loading. Weights that were trained, merged or rounded otherwise differ in every block, a few bytes that were changed
+    by hand may not.
     """
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
@@ -60,7 +61,7 @@ def sampled(path: Path) -> str:
         size = file.stat().st_size
         digest.update(f"{name} {size}\n".encode())
         with file.open("rb") as stream:
-            for start in range(0, size, _STRIDE):
+            for start in (*range(0, size, _STRIDE), max(0, size - _BLOCK)):
                 stream.seek(start)
                 digest.update(stream.read(_BLOCK))
     return digest.hexdigest()[:32]
@@ -68,7 +69,7 @@ def sampled(path: Path) -> str:
 
 _OF_A_MODEL = ("", ".safetensors", ".gguf", ".json", ".jinja")
 """Suffixes of weights and what describes them; the files of checkpoints have none."""
-_BLOCK, _STRIDE = 2**12, 2**20
+_BLOCK, _STRIDE = 2**12, 2**24
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

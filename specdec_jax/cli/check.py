@@ -34,8 +34,9 @@ _TEMPERATURE = 1.0
 _SHOWN = 6
 _NAME = 34
 _IDLE = "No guess was kept, so this says nothing of the drafter: ask for more tokens or draws, or of other prompts"
-_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-"""By which logits may differ between passes of different shapes, and q with them, see `check_drafter`."""
+_TOLERANCE = {"float32": 3e-3, "bfloat16": 0.5}
+"""By which logits may differ between passes of different shapes, and q with them, see `check_drafter`. SmolLM2-135M,
+whose logits reach 38, differs by up to 1.2e-3 in float32 on a processor with AVX2, by less on others."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,8 +86,10 @@ def answer(
             if not total:
                 raise UserError(f"{prompts} holds no prompts; expected one a line")
         with peers.together():
-            read_here = in_step(options, identity(options, chosen, asked, of=outline))
-        peers.require_same(read_here)  # before what they compute together
+            # An array that is cut over hosts says nothing of what each of them read.
+            files = () if peers is ALONE else files_of(options)
+            outlined = identity(options, chosen, asked, of=outline)
+        peers.require_same(in_step(options, outlined, files))  # before what they compute together
         with peers.together():
             identified = identity(options, chosen, asked)
         peers.require_same(in_step(options, identified))
@@ -137,19 +139,17 @@ def answer(
     return 1 if progress.failed else 0
 
 
-def in_step(options: Options, identified: Mapping[str, Any]) -> str:
-    """Of all that hosts have to be told alike to run one program: what the answers depend on, its shapes and files.
-
-    An array that is cut over the hosts says nothing of what each of them read, so the files are looked at.
-    """
-    files = [sampled(resolve(name, (*NAMES, *heads())).path) for name in (options.target, options.draft) if _read(name)]
+def in_step(options: Options, identified: Mapping[str, Any], files: Sequence[str] = ()) -> str:
+    """Of all that hosts have to be told alike to run one program: what the answers depend on, its shapes and files."""
     told = {**identified, "batch": options.batch, "tensor": options.tensor, "files": files}
     return digest_of([json.dumps(told).encode()])
 
 
-def _read(name: str) -> bool:
-    """Whether it is something that is read from files, and those are not the package's own."""
-    return is_model(name) and name not in (*NAMES, *heads())
+def files_of(options: Options) -> list[str]:
+    """Of the models that are no part of the package, by what lies in their files."""
+    own = (*NAMES, *heads())
+    names = [name for name in (options.target, options.draft) if is_model(name) and name not in own]
+    return [sampled(resolve(name, own).path) for name in names]
 
 
 def identity(

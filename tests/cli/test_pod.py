@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -32,7 +33,8 @@ def on_devices(count: int, args: list[str]) -> int:
 def begin(tiny, tmp_path):
     """Starts processes with so many devices between them, which write into an output each of their own."""
 
-    def begin(outputs: list[Path], *args: str, count: int = COUNT):
+    def begin(outputs: list[Path], *args: str, count: int = COUNT, last: Sequence[str] = ()):
+        """With ``last`` among the arguments of the last process alone."""
         prompts = write_prompts(tmp_path / f"{count}.jsonl", count)
         command = ["generate", "--target", str(tiny), "--prompt-file", str(prompts), *SMALL, *args]
         command += ["--verify-widths", "4"]  # one pass to compile
@@ -42,6 +44,7 @@ def begin(tiny, tmp_path):
                 port = free.getsockname()[1]
             command += ["--scope", "pod", "--coordinator", f"localhost:{port}", "--processes", str(len(outputs))]
         numbers = [["--process", str(process)] * (len(outputs) > 1) for process in range(len(outputs))]
+        numbers[-1] += last
         return [
             start(
                 partial(on_devices, DEVICES // len(outputs)),
@@ -111,6 +114,17 @@ def test_a_process_that_is_killed_takes_the_others_along(begin, tmp_path):
     assert [status(process) for process in begin(folders, "--tensor", "2")] == [0, 0]
     first, second = map(answers, folders)
     assert sorted(first | second) == [*range(COUNT)]
+
+
+@pytest.mark.parametrize("what", ["weights", "places"])
+def test_hosts_that_were_told_otherwise_do_not_begin(begin, tiny, other, tmp_path, what):
+    """Neither shows in what they compute together: that never ends, or is a mixture."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    last = {"weights": ["--target", str(other("reweighed", seed=1))], "places": ["--draft-whole"]}[what]
+    started = begin(folders, "--tensor", "8", "--draft", str(tiny), last=last)
+    assert [status(process) for process in started] == [2, 2]
+    assert "the processes of this job were not told the same" in (tmp_path / "log.txt").read_text()
+    assert not answers(folders[0])
 
 
 def test_what_stops_one_stops_both(begin, tmp_path):

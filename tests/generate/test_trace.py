@@ -66,7 +66,7 @@ def test_the_rounds_of_a_batch_hold_what_generate_gives(rule, name):
 
 @pytest.mark.heavy
 def test_the_draft_length_is_chosen_as_generate_chooses_it():
-    costs = Costs(0.3, [1.0, 1.8]).checked(WIDTHS)  # at which it first does without guesses, then tries one
+    costs = Costs(0.65, [1.0, 1.04]).checked(WIDTHS)  # at which one guess pays, if it is kept often enough
     choice = {"controller": adaptive(), "costs": costs}
     moments = list(recorded("block", guesser("draft_model"), widths=WIDTHS, **choice))
     wanted = run("block", guesser("draft_model"), limit=LIMIT, verify_widths=WIDTHS, **choice)

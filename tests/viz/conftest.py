@@ -79,7 +79,7 @@ def moments() -> list[Moment]:
 @pytest.fixture(scope="session")
 def sparse_moments() -> list[Moment]:
     """The same where a guess is so dear that most rounds make none."""
-    return _recorded(controller=adaptive(), costs=Costs(2.0, [1.0, 1.8]).checked((1, K + 1)))
+    return _recorded(controller=adaptive(), costs=Costs(0.65, [1.0, 1.04]).checked((1, K + 1)))
 
 
 def _recorded(**control) -> list[Moment]:
