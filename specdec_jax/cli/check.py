@@ -35,9 +35,11 @@ _SHOWN = 6
 _NAME = 34
 _IDLE = "No guess was kept, so this says nothing of the drafter: ask for more tokens or draws, or of other prompts"
 _TOLERANCE = {"float32": 3e-3, "bfloat16": 0.5}
-"""By which logits may differ between passes of different shapes, and q with them, see `check_drafter`. In float32
-SmolLM2-135M has places where rounding grows: of 288 random tokens one was 1.4e-3 off float64 when fed in pieces (2.3e-4 in
-one pass, 4.0e-4 in transformers), and no other more than 2.5e-4, on a processor with AVX2."""
+"""By which logits may differ between passes of different shapes, and q with them, see `check_drafter`.
+
+In float32 SmolLM2-135M has places where rounding grows: of 288 random tokens one was 1.4e-3 off float64 when fed in
+pieces (2.3e-4 in one pass, 4.0e-4 in transformers), and no other more than 2.5e-4, on a processor with AVX2.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
