@@ -11,10 +11,10 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..batch import ALONE, POD, Host, JobError, PassingError, joined
-from ..control import Controller, adaptive, constant
+from ..control import Controller
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, consoles, drafting, in_order, job, requests
+from . import UserError, consoles, controllers, drafting, in_order, job, requests
 from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
 from .options import CONFIG, SAMPLING, File, check_integers, check_text, parse
@@ -47,7 +47,7 @@ class Options:
     draft: str = "ngram"
     """Who guesses: ngram, none, exit:M for the target's own first M layers, a feature head such as smollm2-135m-head,
     or a model with its vocabulary (directory, GGUF file or name)."""
-    controller: Literal["adaptive", "constant"] | None = None
+    controller: controllers.Name | None = None
     """How many guesses a round has: as many as pay, by what was kept so far and by what specdec tune measured here, or
     always --draft-length. By default adaptive, but constant for a job whose answers would depend on their neighbours:
     one that is sampled by another rule than coupled."""
@@ -131,14 +131,12 @@ class Options:
             raise ValueError(f"got {given[0]}, but scope is process; expected it with --scope host or pod only")
 
     @property
-    def chosen_controller(self) -> str:
-        """As told, or so that the answers of a job do not depend on when it was stopped."""
-        alike = self.config.rule in ("greedy", "coupled")
-        return self.controller or ("constant" if self.is_job and not alike else "adaptive")
+    def chosen_controller(self) -> controllers.Name:
+        """As told, or by the rule."""
+        return controllers.chosen(self.controller, self.config.rule, is_job=self.is_job)
 
     def control(self) -> Controller:
-        # Ended rows make room for the next prompts.
-        return constant() if self.chosen_controller == "constant" else adaptive("throughput")
+        return controllers.made(self.chosen_controller)
 
     @property
     def is_job(self) -> bool:

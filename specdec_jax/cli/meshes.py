@@ -1,5 +1,8 @@
 """From ``--tensor`` to a mesh."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 from jax.sharding import Mesh
 
@@ -9,14 +12,18 @@ from . import UserError
 
 
 def mesh_of(tensor: int | None, batch: int, *, everywhere: bool) -> Mesh | None:
-    """Groups of ``tensor`` devices: of those of this process, or ``everywhere`` of all processes together.
+    """`grouped` devices: those of this process, or ``everywhere`` of all processes together."""
+    if tensor is None:
+        return None
+    return grouped(jax.devices() if everywhere else jax.local_devices(), tensor, batch)
+
+
+def grouped(devices: Sequence[Any], tensor: int, batch: int) -> Mesh:
+    """A mesh of groups of ``tensor`` devices.
 
     Raises:
         UserError: the devices cannot be grouped so, or the batch cannot be divided over the groups.
     """
-    if tensor is None:
-        return None
-    devices = jax.devices() if everywhere else jax.local_devices()
     count = len(devices)
     if count % tensor:
         raise UserError(f"tensor is {tensor}, but there are {count} devices; expected a number that divides that")
