@@ -71,22 +71,22 @@ def feature_head(head: FeatureModel, *, stop: Stop = never) -> Drafter:
         narrow = min(K + 1, _WAITING)  # what one round adds
         state = _catch_up(params, state, context.tokens, narrow, when=guessing & (most > 0) & (most <= narrow))
         state = _catch_up(params, state, context.tokens, _WAITING, when=guessing & (most > narrow))
-        feature = state.feature[:, None]
 
-        def first(_, guesses):
-            return guesses.add(jnp.int32(0), head.logits(params, feature)[:, 0], context.sampling, draw, stop)
-
-        def later(carry):
+        def guess(carry):
             index, cache, feature, guesses = carry
-            feature, cache = head.apply(params, feature, guesses.last(index), cache, state.pairs + index - 1)
+
+            def follow(_, carry):
+                feature, cache = carry
+                return head.apply(params, feature, guesses.last(index), cache, state.pairs + index - 1)
+
+            # There is a feature for the first guess. This product, as wide as the vocabulary, must stay where the
+            # feature changes: the compiler takes what a loop never changes out of it, and would do it for no guess too.
+            feature, cache = lax.fori_loop(0, (index > 0).astype(jnp.int32), follow, (feature, cache))
             guesses = guesses.add(index, head.logits(params, feature)[:, 0], context.sampling, draw, stop)
             return index + 1, cache, feature, guesses
 
-        guesses = no_guesses(K, head.vocab_size, limit)
-        # In a loop of one trip or none, for a product as wide as the vocabulary is dear where nothing is to be guessed.
-        guesses = lax.fori_loop(0, guesses.more(jnp.int32(0)).astype(jnp.int32), first, guesses)
-        carry = (jnp.int32(1), state.cache, feature, guesses)
-        _, cache, _, guesses = lax.while_loop(lambda carry: carry[-1].more(carry[0]), later, carry)
+        carry = (jnp.int32(0), state.cache, state.feature[:, None], no_guesses(K, head.vocab_size, limit))
+        _, cache, _, guesses = lax.while_loop(lambda carry: carry[-1].more(carry[0]), guess, carry)
         return guesses.proposal(), dataclasses.replace(state, cache=cache)
 
     def commit(params: PyTree, state: FeatureHeadState, context: Context, hidden: PyTree | None) -> FeatureHeadState:
