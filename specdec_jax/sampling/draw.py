@@ -32,7 +32,16 @@ def row_keys(key: Key[Array, "*b"] | UInt32[Array, "..."], batch: int) -> Key[Ar
     Keys in the old form, `jax.random.PRNGKey`, are taken as well.
     """
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
+        shape = key.shape
+        try:
+            key = jax.random.wrap_key_data(key)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"key has the shape {shape} of the data of no key ({error}); expected a key of JAX's, such as "
+                "jax.random.key(0), or one a row"
+            ) from error
+    if key.ndim > 1:
+        raise ValueError(f"key holds keys of shape {key.shape}; expected a single key or one a row, {batch}")
     if key.ndim == 1:
         if key.shape[0] != batch:
             raise ValueError(f"key holds {key.shape[0]} keys; expected a single key or one a row, {batch}")

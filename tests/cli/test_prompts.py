@@ -81,6 +81,8 @@ BAD_LINES = [
     ({"prompt": "a", "max_new_tokens": 0}, "max_new_tokens is 0; expected an integer from 1"),
     ({"prompt": "a", "seed": -1}, "seed is -1; expected an integer from 0"),
     ({"prompt": "a" * 200, "id": "b" * 200, "seed": "c" * 200}, r'seed is "c{56}\.\.\.; expected'),
+    ('{"prompt": "a", "seed": 1, "prompt": "b"}', r'"prompt" comes twice in one object; expected each field once'),
+    ('{"messages": [{"role": "user", "content": "a", "role": "system"}]}', r'"role" comes twice'),
 ]
 
 

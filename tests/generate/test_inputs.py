@@ -42,6 +42,9 @@ def call(prompts=PROMPTS, lengths=LENGTHS, *, drafter=None, target=TARGET, **opt
         ({"max_new_tokens": -(2**33)}, r"max_new_tokens has -8589934592; expected numbers of 32 bits"),
         ({"eos_tokens": [2**32 + 1]}, r"eos_tokens has 4294967297; expected numbers of 32 bits"),
         ({"key": 0}, r"key is 0; expected a key of JAX's, such as jax\.random\.key"),
+        ({"key": np.zeros(3, np.uint32)}, r"key has the shape \(3,\) .*expected a key of JAX's"),
+        ({"key": np.uint32(7)}, r"key has the shape \(\) .*expected a key of JAX's"),
+        ({"key": jax.random.split(jax.random.key(0), (2, 3))}, r"keys of shape \(2, 3\); expected a single key or one"),
         ({"prompts": np.array([[1, V, 0], [1, 2, 0]])}, rf"prompts\[0, 1\] is {V}; expected a token id in \[0, {V}\)"),
         ({"prompts": np.array([[1, 2, 0], [-1, 2, 0]])}, r"prompts\[1, 0\] is -1"),
         ({"drafter": draft_model(history_model(V + 1))}, rf"vocabulary of {V + 1} tokens and the target one of {V}"),
@@ -50,7 +53,7 @@ def call(prompts=PROMPTS, lengths=LENGTHS, *, drafter=None, target=TARGET, **opt
         ({"sampling": SamplingParams(top_p=jnp.array([0.5, 0.5, 0.5]))}, r"top_p has shape \(3,\)"),
         (
             {"config": GenerateConfig(capacity=16, rule="greedy")},
-            r"rule 'greedy' .* temperature is 1\.0; set temperature=0",
+            r"rule is greedy, but temperature is 1\.0; expected temperature 0",
         ),
         ({"max_new_tokens": -1}, r"max_new_tokens is -1; expected >= 0"),
         ({"max_new_tokens": np.array([1, 2, 3])}, r"max_new_tokens has shape \(3,\)"),
@@ -124,7 +127,7 @@ def test_a_state_made_for_another_draft_length():
     ):
         with pytest.raises(ValueError, match=f"made for rounds of 4 guesses, and this one has {made}; expected"):
             step(TARGET, PARAMS, drafter, None, state, config=config)
-    with pytest.raises(ValueError, match=r"rule 'greedy' .* temperature is 0\.5"):
+    with pytest.raises(ValueError, match=r"rule is greedy, but temperature is 0\.5"):
         step(TARGET, PARAMS, ngram(), None, state, config=GenerateConfig(capacity=16, rule="greedy"))
 
 
