@@ -9,7 +9,7 @@ from jax import lax
 from specdec_jax._typing import Array, Bool, Float, Int
 from specdec_jax.cache import KVCache, append, row_major
 
-_BLOCK = 128
+BLOCK = 128
 """Slots that one step of the loop over the cache reads. SmolLM2-135M on two cores, 512 slots of which 100 are used:
 steps of 64, 128 and 256 slots and all at once take 24.5, 24.6, 26.1 and 26.9 ms for one token, 45.7, 46.3, 48.9 and
 52.3 for eight; with 400 used they are slower by up to 3 ms for one token, and equal for eight."""
@@ -89,7 +89,7 @@ def attend(
     """
     B, T, G, R, H = q.shape
     S = cache.k.shape[3]
-    size = min(_BLOCK, S)
+    size = min(BLOCK, S)
     # Tokens and the heads of a group share keys, so they are the rows of one product a group.
     rows = jnp.moveaxis(q, 1, 2).reshape(B, G, T * R, H)
 
