@@ -47,6 +47,11 @@ def resolve(path_or_name: str | os.PathLike[str], known: Iterable[str] = NAMES) 
     """
     if path_or_name in NAMES:
         return Place(_packaged(str(path_or_name)), str(path_or_name))
+    if "://" in os.fspath(path_or_name):
+        raise LoadError(
+            f"{path_or_name} lies in a store of objects, and models are read from this machine's own folders alone; "
+            "expected a path here, so copy it, as gcloud storage cp --recursive does, or mount the bucket"
+        )
     path = Path(path_or_name)
     if not os.path.exists(path):  # noqa: PTH110, for Path.exists raises for a name that is too long
         if isinstance(path_or_name, str) and _OWNER_AND_NAME.fullmatch(path_or_name) and path.suffix not in _FILES:

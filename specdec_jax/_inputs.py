@@ -56,7 +56,7 @@ def prepare(
         )
     _check_prompts(target, config, prompts, prompt_lengths)
     sampling.check()
-    _check_rule(config, sampling)
+    check_rule(config, sampling)
 
     limit = _integers("max_new_tokens", _UNLIMITED if max_new_tokens is None else max_new_tokens)
     if limit.shape not in ((), prompt_lengths.shape):
@@ -87,7 +87,7 @@ def check_step(state: GenerateState, drafter: Drafter | None, config: GenerateCo
             f"the state was made for rounds of {made} guesses, and this one has {K}; expected the config and the "
             "drafter that init was given, and draft_length to make fewer guesses"
         )
-    _check_rule(config, state.sampling)
+    check_rule(config, state.sampling)
 
 
 def _keys(key, batch: int) -> Key[Array, "B"]:
@@ -155,10 +155,11 @@ def _check_prompts(target: LanguageModel, config: GenerateConfig, prompts, promp
         raise ValueError(f"prompts[{row}, {slot}] is {ids[row, slot]}; expected a token id in [0, {target.vocab_size})")
 
 
-def _check_rule(config: GenerateConfig, sampling: SamplingParams) -> None:
+def check_rule(config: GenerateConfig, sampling: SamplingParams) -> None:
+    """Raise a ValueError where the greedy rule, which samples nothing, is given a temperature."""
     temperature = concrete(sampling.temperature)
     if config.rule == "greedy" and temperature is not None and (temperature != 0).any():
         raise ValueError(
-            f"rule 'greedy' always takes the likeliest token, but temperature is {float(np.max(temperature))}; set "
-            "temperature=0, or choose block, token or coupled to sample"
+            f"rule is greedy, but temperature is {float(np.max(temperature))}; expected temperature 0, or the rule "
+            "block, token or coupled to sample"
         )

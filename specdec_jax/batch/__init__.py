@@ -3,11 +3,11 @@
 from .errors import JobError, PassingError, WriteError
 from .files import Place, place
 from .fingerprint import fingerprint, outline, sampled
-from .generator import BatchGenerator, Finished
+from .generator import BatchGenerator, Finished, Run
 from .hosts import Host, joined
 from .job import Progress, resume, run_job
 from .manifest import claim
-from .pod import ALONE, POD, Peers, Shared
+from .pod import ALONE, POD, Peers
 from .request import Answer, Counts, Refused, Request
 from .results import open_results, read_results
 
@@ -26,7 +26,7 @@ __all__ = [
     "Progress",
     "Refused",
     "Request",
-    "Shared",
+    "Run",
     "WriteError",
     "claim",
     "fingerprint",

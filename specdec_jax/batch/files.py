@@ -72,7 +72,7 @@ def place(output: str, process: int = 0, processes: int = 1) -> Place:
     return Place(path, "answers", process, processes)
 
 
-def is_remote(path: epath.Path) -> bool:
+def is_remote(path: os.PathLike[str]) -> bool:
     """Whether it is an object in a store, which cannot be appended to."""
     return "://" in os.fspath(path)
 
@@ -87,9 +87,7 @@ def make_folder(folder: epath.Path) -> None:
         why = error.strerror or error
         raise JobError(f"cannot make the folder {folder}: {why}; expected one that can be written") from error
     except ImportError as error:
-        raise JobError(
-            f"cannot reach {folder}: {error.name} is not installed; expected pip install 'specdec-jax[gcs]' for gs://"
-        ) from error
+        raise JobError(f"cannot reach {folder}: {error}; expected pip install 'specdec-jax[gcs]' for gs://") from error
 
 
 def create_whole(path: epath.Path, text: str) -> None:

@@ -102,76 +102,101 @@ class BatchGenerator:
         Once ``accepting()`` is False no request starts any more, and it ends with those that run. Whoever stops before
         that loses the rows that run and nothing else.
         """
-        slots = Slots(
-            self.target,
-            self.target_params,
-            self.drafter,
-            self.drafter_params,
-            batch=self.batch,
-            config=self.config,
-            seed=self.seed,
-            eos_tokens=self.eos_tokens,
-            controller=self.controller,
-            costs=self.costs,
-            mesh=self.mesh,
-        )
-        source = iter(requests)
-        waiting: deque[Request] = deque()
-        ended: list[tuple[Request, Generation, int]] = []
-        wanted = self.refill or max(1, self.batch // 8)
-        started = time.perf_counter()
-        refused, more = self._draw(source, waiting)
-        while True:
-            accepts = accepting()
-            building = self._fill(slots, waiting) if accepts else 0.0
-            if slots.busy:
-                slots.decode(wanted=wanted, rounds=self.max_rounds)
-            # The device is at work: all from here to `ended` costs it no time.
-            answers = [*refused, *(_answer(*each) for each in ended)]
-            refused, more = self._draw(source, waiting) if more and accepts else ([], more)
-            now = time.perf_counter()
-            yield Finished(answers, now - started - building)
-            started = now
-            if not slots.busy and not refused and not (accepts and (waiting or more)):
-                return
-            ended = slots.ended()
+        run = self.begin(requests)
+        yield run.collect()
+        while run.advance(accepting=accepting()):
+            yield run.collect()
 
-    def _draw(self, source: Iterator[Request | Refused], waiting: deque[Request]) -> tuple[list[Refused], bool]:
-        """Let up to a batch of requests wait; returns those that cannot be answered, and whether more may come."""
-        wanted, drawn, refused = self.batch - len(waiting), 0, []
-        for request in itertools.islice(source, wanted):
+    def begin(self, requests: Iterable[Request | Refused]) -> "Run":
+        """The same in two steps for each stretch, for callers that have to know which of them runs programs."""
+        return Run(self, requests)
+
+
+class Run:
+    """Requests on their way through the slots of a generator: `collect` and `advance` in turn, until there is no more.
+
+    Only `advance` runs programs. While the device is at work on what it was given there, `collect` is the host's part
+    of the work, which costs the device no time: answers are fetched that had ended before, and requests drawn.
+    """
+
+    def __init__(self, generator: BatchGenerator, requests: Iterable[Request | Refused]):
+        self._generator = generator
+        self._slots = Slots(
+            generator.target,
+            generator.target_params,
+            generator.drafter,
+            generator.drafter_params,
+            batch=generator.batch,
+            config=generator.config,
+            seed=generator.seed,
+            eos_tokens=generator.eos_tokens,
+            controller=generator.controller,
+            costs=generator.costs,
+            mesh=generator.mesh,
+        )
+        self._source = iter(requests)
+        self._waiting: deque[Request] = deque()
+        self._ended: list[tuple[Request, Generation, int]] = []
+        self._more = self._accepting = True
+        self._since, self._building = time.perf_counter(), 0.0
+
+    def collect(self) -> Finished:
+        """What has ended in the stretch before the one that runs, and the requests that cannot be answered."""
+        answers = [_answer(*each) for each in self._ended]
+        refused = self._draw() if self._more and self._accepting else []
+        now = time.perf_counter()
+        seconds, self._since = now - self._since - self._building, now
+        return Finished([*answers, *refused], seconds)
+
+    def advance(self, *, accepting: bool = True) -> bool:
+        """Wait for the stretch that runs, and have the device begin the next; False if nothing is left to collect.
+
+        Where it is not ``accepting`` no request starts, and it had better stay so.
+        """
+        ask, slots = self._generator, self._slots
+        self._accepting, self._ended = accepting, slots.ended()
+        self._building = self._fill() if accepting else 0.0
+        if slots.busy:
+            slots.decode(wanted=ask.refill or max(1, ask.batch // 8), rounds=ask.max_rounds)
+        return bool(slots.busy or self._ended or (self._more and accepting))
+
+    def _draw(self) -> list[Refused]:
+        """Let up to a batch of requests wait; returns those that cannot be answered."""
+        wanted, drawn, refused = self._generator.batch - len(self._waiting), 0, []
+        for request in itertools.islice(self._source, wanted):
             drawn += 1
             checked = self._checked(request)
             if isinstance(checked, Refused):
                 refused.append(checked)
             else:
-                waiting.append(checked)
-        return refused, drawn == wanted
+                self._waiting.append(checked)
+        self._more = drawn == wanted
+        return refused
 
     def _checked(self, request: Request | Refused) -> Request | Refused:
         if isinstance(request, Refused):
             return request
         try:
-            target = self.target
-            check(request, self.config, vocab_size=target.vocab_size, max_positions=target.max_positions)
+            target = self._generator.target
+            check(request, self._generator.config, vocab_size=target.vocab_size, max_positions=target.max_positions)
         except ValueError as error:
             return Refused(request.index, str(error), request.source)
         return request
 
-    def _fill(self, slots: Slots, waiting: deque[Request]) -> float:
+    def _fill(self) -> float:
         """Give idle slots to those that wait; returns the seconds that building programs took."""
         seconds = 0.0
         while True:
-            width, group = slots.next_group(waiting)
+            width, group = self._slots.next_group(self._waiting)
             if not group:
                 return seconds
-            if not slots.is_built(width):
+            if not self._slots.is_built(width):
                 started = time.perf_counter()
-                if self.compiling is not None:
-                    self.compiling(width)
-                slots.build(width)
+                if self._generator.compiling is not None:
+                    self._generator.compiling(width)
+                self._slots.build(width)
                 seconds += time.perf_counter() - started
-            slots.insert(width, group)
+            self._slots.insert(width, group)
 
 
 def _answer(request: Request, generation: Generation, row: int) -> Answer:

@@ -11,6 +11,10 @@ from .errors import JobError, PassingError
 
 T = TypeVar("T")
 
+FAREWELL = 60
+"""Seconds in which processes that are in step leave, from the first to the last. One that waits longer has left without
+the knowledge of the others, who wait for it in a program: then JAX ends them."""
+
 
 class Host(NamedTuple):
     """This process among those of a job."""
@@ -53,8 +57,9 @@ def joined(
     """
     jax.config.update("jax_enable_recoverability", not in_step)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
+    waits = {"shutdown_timeout_seconds": FAREWELL} if in_step else {}
     try:
-        jax.distributed.initialize(coordinator, processes, process)
+        jax.distributed.initialize(coordinator, processes, process, **waits)
     except RuntimeError as error:
         raise PassingError(
             f"cannot join the other hosts ({error}); expected all of them to start, so start those again that did not"

@@ -1,17 +1,20 @@
 """A job: requests in, lines on the disk out, and nothing twice however often it is started again."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from .files import Place
 from .generator import BatchGenerator, Finished
+from .hosts import Host
+from .pod import ALONE, Peers
 from .request import Answer, Refused, Request
-from .results import read_results
+from .results import Results, read_results
 
 INDEX = "index"
 """The field by which a record is known: its prompt's place in the input."""
 ERROR = "error"
 """The field that says why a prompt has no answer, or not a whole one."""
+_ONLY = Host()
 
 
 class Progress:
@@ -36,19 +39,6 @@ class Progress:
                 self.errors.add(record[INDEX])
 
 
-@runtime_checkable
-class Keeper(Protocol):
-    """Whoever keeps records: `pod.Shared`."""
-
-    def append(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Those that are kept by now and were not before."""
-        ...
-
-    def write(self) -> Sequence[Mapping[str, Any]]:
-        """The same, with nothing left to wait."""
-        ...
-
-
 def resume(place: Place) -> Progress:
     """What earlier runs have left of this process's share, however many processes they had."""
     progress = Progress()
@@ -62,33 +52,58 @@ def run_job(
     generator: BatchGenerator,
     requests: Iterable[Request | Refused],
     record: Callable[[Answer | Refused], Mapping[str, Any]],
-    results: Keeper,
+    results: Results,
     progress: Progress,
     *,
-    accepting: Callable[[], bool] = lambda: True,
+    host: Host = _ONLY,
+    peers: Peers = ALONE,
+    after: Callable[[Finished], None] = lambda finished: None,
+    stop: Callable[[], bool] = lambda: False,
     over: Callable[[], bool] = lambda: False,
-) -> Iterator[Finished]:
-    """Answer the requests; what ``results`` has kept is counted, and at the end that is all of them.
+) -> None:
+    """Answer the requests; what is kept is counted, and at the end that is all of them.
+
+    Peers meet once a stretch, while the devices decode it. There they learn whether one of them has failed at anything
+    since they met before, is asked to stop, or has something to write; in between each is by itself, and waits for no
+    other but in the programs that they all run.
 
     Args:
         generator, requests: who answers what.
         record: the fields of a line, for an answer or a refusal; the index is added.
         results, progress: where lines go and are counted.
-        accepting: asked before requests start; once False, it ends with those that run.
-        over: asked after every stretch; once True, it ends at once, and what runs is left to the next run.
+        host, peers: whose lines this process writes, and with whom it decodes.
+        after: called after every stretch.
+        stop: asked in every stretch; once True, no request starts any more, and it ends with those that run.
+        over: the same; once True, it ends at once, and what runs is left to the next run.
 
     Raises:
         WriteError: the disk is full, or the like.
+        JobError: a peer has failed; a PassingError if starting again may mend it.
     """
-    for finished in generator.stretches(requests, accepting=accepting):
-        records = [{INDEX: _index(found), **record(found)} for found in finished.answers]
-        for each in results.append(records) if records else ():
-            progress.count(each)
-        yield finished
-        if over():
+    run, waiting, write = generator.begin(requests), [], False
+    while True:
+        with peers.together(stop, over, lambda: results.due) as heard:
+            finished = run.collect()
+            records = [{INDEX: _index(found), **record(found)} for found in finished.answers]
+            waiting += records
+            results.append([each for each in records if host.owns(each[INDEX])])
+            if write:
+                results.write()
+            after(finished)
+        if write:  # all of them have, for all heard that it was time
+            _count(waiting, progress)
+        stopping, ending, write = heard
+        if ending or not run.advance(accepting=not stopping):
             break
-    for each in results.write():
+    with peers.together():
+        results.write()
+    _count(waiting, progress)
+
+
+def _count(waiting: list[Mapping[str, Any]], progress: Progress) -> None:
+    for each in waiting:
         progress.count(each)
+    waiting.clear()
 
 
 def _index(found: Answer | Refused) -> int:

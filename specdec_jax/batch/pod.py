@@ -1,16 +1,16 @@
 """What processes have to agree on when they run one program together: a step that not all take, all wait for."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jax.experimental import multihost_utils
 
-from .errors import JobError, WriteError
-from .hosts import Host
-from .job import INDEX, Progress
-from .results import Results
+from .errors import JobError, PassingError
+
+_FINE, _PASSES, _STAYS = range(3)
+"""What a process says of itself: all is well; it met an error that starting again may mend; or one that it will not."""
 
 
 class Peers(NamedTuple):
@@ -18,21 +18,35 @@ class Peers(NamedTuple):
 
     gather: Callable[[np.ndarray], np.ndarray]
     """From an array of each process, all of one shape, to that of all: [processes, ...]. Every process calls it."""
-
-    def any(self, flag: bool) -> bool:
-        """Whether it is so for any of them."""
-        return bool(self.gather(np.asarray(flag)).any())
+    lasting: tuple[type[BaseException], ...] = (JobError,)
+    """Errors that the same command would meet again. Of them `PassingError` does not count, which may pass."""
 
     @contextlib.contextmanager
-    def together(self, kind: type[JobError] = JobError) -> Iterator[None]:
-        """What fails in one process fails in all; ``kind`` is what it is to the others."""
-        failure = None
+    def together(self, *asked: Callable[[], bool]) -> Iterator[list[bool]]:
+        """What fails in one process fails in all, at the end, where they meet: nobody waits there for one that left.
+
+        The list then has, of each question, whether any process says yes to it. Inside of this no process may run a
+        program that all run, for one that fails would miss it.
+
+        Raises:
+            JobError: another process failed; PassingError where starting again may mend it.
+        """
+        heard: list[bool] = []
+        failure, said = None, np.zeros(1 + len(asked), np.int8)
         try:
-            yield
-        except Exception as error:  # whatever it is, the others must not wait for what comes next
+            yield heard
+            said[1:] = [question() for question in asked]
+        except BaseException as error:  # whatever it is, the others must not wait for what comes next
             failure = error
-        if self.any(failure is not None):
-            raise failure or kind("another process of this job cannot go on; see what it says")
+            said[0] = _STAYS if isinstance(error, self.lasting) and not isinstance(error, PassingError) else _PASSES
+        told = self.gather(said)
+        if failure is not None:
+            raise failure
+        worst = told[:, 0].max()
+        if worst != _FINE:
+            kind = JobError if worst == _STAYS else PassingError
+            raise kind("another process of this job cannot go on; see what it says")
+        heard += told[:, 1:].any(axis=0).tolist()
 
     def require_same(self, digest: str) -> None:
         """Raise a JobError unless all bring the same, a text of one length."""
@@ -46,38 +60,14 @@ class Peers(NamedTuple):
         """The first, in the order of the alphabet, of what each brings: texts of one length, in ASCII."""
         return min(bytes(each).decode() for each in self.gather(np.frombuffer(text.encode(), np.uint8)))
 
-    def union(self, progress: Progress, total: int) -> None:
-        """Count what any of them has found to be done, of ``total`` prompts. They need not see each other's files."""
-
-        def agreed(found: set[int]) -> set[int]:
-            bits = np.packbits(np.isin(np.arange(total), list(found)))
-            return set(np.flatnonzero(np.unpackbits(np.bitwise_or.reduce(self.gather(bits)), count=total)).tolist())
-
-        progress.done, progress.errors = agreed(progress.done), agreed(progress.errors)
+    def union(self, found: set[int], total: int) -> set[int]:
+        """What any of them has found, of numbers from 0 to below ``total``. They need not see each other's files."""
+        bits = np.packbits(np.isin(np.arange(total), list(found)))
+        every = np.bitwise_or.reduce(self.gather(bits))
+        return set(np.flatnonzero(np.unpackbits(every, count=total)).tolist())
 
 
 ALONE = Peers(lambda value: value[None])
 """A process that decodes by itself."""
 POD = Peers(multihost_utils.process_allgather)
 """All processes of JAX's multi-controller runtime."""
-
-
-class Shared:
-    """Results of which each process writes its share; none goes on before all have written theirs."""
-
-    def __init__(self, own: Results, host: Host, peers: Peers):
-        self._own, self._host, self._peers = own, host, peers
-        self._waiting: list[Mapping[str, Any]] = []
-
-    def append(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """What is kept by now that was not before, all processes' own; a WriteError in all where one cannot write."""
-        self._waiting.extend(records)
-        self._own.append([record for record in records if self._host.owns(record[INDEX])])
-        return self.write() if self._peers.any(self._own.due) else []
-
-    def write(self) -> list[Mapping[str, Any]]:
-        """The same, with nothing left to wait."""
-        with self._peers.together(WriteError):
-            self._own.write()
-        kept, self._waiting = self._waiting, []
-        return kept

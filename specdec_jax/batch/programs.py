@@ -89,6 +89,12 @@ def insert(
     prompts go into the slots ``slots[g, :counts[g]]``, which are counted from its first. ``fresh`` (traced) also sets
     what all rows share, as is needed once.
 
+    While it reads, a state of R whole rows a group lies beside that of the slots. R is ``prefill_chunk`` over the
+    bucket, four rows of the default chunk at most, so a smaller chunk bounds it. It cannot be made in the slots
+    themselves, for `init` begins with an empty state, and the rows are any R of the batch: a cache would have to gather
+    and scatter them. Nor can it be as short as the bucket, for a cache or a drafter's state may be any pytree, and
+    whether an axis of it counts slots, from the first on, its owner alone knows.
+
     Args:
         prompts: `Prompts` of [groups * R] rows, those of a group side by side.
         slots: int32 [groups, R]

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .._inputs import check_rule
 from ..sampling import SamplingParams
 from ..state import FinishReason, GenerateConfig
 
@@ -90,13 +91,3 @@ def check(request: Request, config: GenerateConfig, *, vocab_size: int, max_posi
     for name, value, highest in (*bounds, ("seed", request.seed or 0, _MOST_SEED)):
         if not 0 <= value <= highest:
             raise ValueError(f"{name} is {value}; expected an integer from 0 to {highest}")
-
-
-def check_rule(config: GenerateConfig, sampling: SamplingParams) -> None:
-    """The greedy rule samples nothing, so it takes no temperature."""
-    temperature: Any = sampling.temperature
-    if config.rule == "greedy" and temperature != 0:
-        raise ValueError(
-            f"rule is greedy, but temperature is {temperature}; expected temperature 0, or the rule block, token or "
-            "coupled to sample"
-        )

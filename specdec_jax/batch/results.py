@@ -54,6 +54,8 @@ class Appended:
 
     def write(self) -> None:
         """On disk when it returns; a WriteError, and the file as it was before, where that fails."""
+        if not self._waiting:
+            return
         before = os.fstat(self._fd).st_size
         rest = memoryview(_encode(self._waiting))
         try:

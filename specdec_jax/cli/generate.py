@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,17 +12,21 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ..batch import ALONE, POD, Host, JobError, PassingError, joined
+from ..batch.files import is_remote
 from ..control import Controller
+from ..models import LoadError
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from . import UserError, consoles, controllers, drafting, in_order, job, requests
 from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
-from .options import CONFIG, SAMPLING, File, check_integers, check_text, parse
+from .options import CONFIG, SAMPLING, AnyFile, check_integers, check_text, parse
 from .prompts import form_of
 
 _FILES = (".txt", ".json", ".ndjson", ".csv", ".md", ".log", ".gz")
 """Suffixes of what nobody would call a directory."""
+_LASTING = (JobError, UserError, LoadError)
+"""Errors with a message that says what to do; to start again is no help, but for a PassingError."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +44,8 @@ class Options:
 
     prompts: Positional[Annotated[tuple[str, ...], arg(metavar="PROMPT ...")]] = ()
     """Texts to continue."""
-    prompt_file: File = None
-    """Prompts from a file instead: JSON lines where its name ends in .jsonl, else one prompt a line."""
+    prompt_file: AnyFile = None
+    """Prompts from a file instead, local or gs://: JSON lines where its name ends in .jsonl, else one prompt a line."""
     target: str = "smollm2-135m"
     """The model: a Hugging Face directory, a GGUF file, a checkpoint of this project, smollm2-135m, or the owner/name
     of a model on the Hugging Face Hub."""
@@ -154,9 +159,10 @@ def main(args: Sequence[str]) -> int:
         with stopping as drain, _hosts(options) as host:
             try:
                 return _answer(options, host, drain, errors)
-            except (JobError, UserError) as error:
+            except Exception as error:
                 if options.scope == "pod":  # to leave, a host waits for the others, who may wait for it
-                    errors.print(f"specdec generate: host {host.process + 1}: {error}", markup=False)
+                    why = error if isinstance(error, _LASTING) else traceback.format_exc()
+                    errors.print(f"specdec generate: host {host.process + 1}: {why}", markup=False)
                 raise
     except PassingError as error:
         errors.print(f"specdec generate: {error}", markup=False)
@@ -172,11 +178,12 @@ def _hosts(options: Options) -> contextlib.AbstractContextManager[Host]:
 
 
 def _answer(options: Options, host: Host, drain: Drain, errors: Console) -> int:
-    peers = POD if options.scope == "pod" else ALONE
+    peers = POD._replace(lasting=_LASTING) if options.scope == "pod" else ALONE
     with peers.together():
         # Before anything is loaded, which may take long.
         file = options.prompt_file
-        if options.is_job and file is not None and file.exists() and not file.is_file():
+        local = None if file is None or is_remote(file) else Path(file)
+        if options.is_job and local is not None and local.exists() and not local.is_file():
             raise UserError(f"{file} is no regular file; expected one, for a job reads its prompts again to go on")
         prompts = [] if options.is_job else in_order.prompts_of(options)
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")

@@ -15,10 +15,10 @@ from rich.console import Console
 from .._typing import PyTree
 from ..batch import (
     ALONE,
+    Finished,
     Host,
     Peers,
     Refused,
-    Shared,
     claim,
     fingerprint,
     open_results,
@@ -90,21 +90,29 @@ def answer(
             files = () if peers is ALONE else files_of(options)
             outlined = identity(options, chosen, asked, of=outline)
         peers.require_same(in_step(options, outlined, files))  # before what they compute together
-        with peers.together():
-            identified = identity(options, chosen, asked)
+        identified = identity(options, chosen, asked)
         peers.require_same(in_step(options, identified))
         with peers.together():
             begun = claim(to, identified)
-            results = Shared(stack.enter_context(open_results(to)), host, peers)
+            results = stack.enter_context(open_results(to))
             claim(to, identified)  # in a store of objects another job may have claimed it until now
             progress = resume(place(where, *asks))
-        peers.union(progress, total)
+        progress.done = peers.union(progress.done, total)
+        progress.errors = peers.union(progress.errors, total)
         # Hosts may keep manifests of their own.
         read = reading(now=datetime.fromisoformat(peers.first(begun.isoformat())))
         share = len(range(asks.process, total, asks.processes))
         shown = stack.enter_context(bar(share))
         left = (pair for pair in asks.share(distinct(asked)) if pair[0] not in progress.done)
-        stretches = run_job(
+
+        def after(finished: Finished) -> None:
+            tally.add(finished)
+            for one in finished.answers:
+                if isinstance(one, Refused):
+                    errors.print(f"{one.source.where}: {one.why}", markup=False, soft_wrap=True)
+            shown.answered(len(progress.done))
+
+        run_job(
             generator(
                 chosen,
                 options.config,
@@ -118,15 +126,12 @@ def answer(
             lambda found: output.record(found, tokenizer, logprobs=options.logprobs),
             results,
             progress,
-            accepting=lambda: not peers.any(drain.asked),
-            over=lambda: peers.any(drain.over),
+            host=host,
+            peers=peers,
+            after=after,
+            stop=lambda: drain.asked,
+            over=lambda: drain.over,
         )
-        for finished in stretches:
-            tally.add(finished)
-            for one in finished.answers:
-                if isinstance(one, Refused):
-                    errors.print(f"{one.source.where}: {one.why}", markup=False, soft_wrap=True)
-            shown.answered(len(progress.done))
 
     if tally.metrics():
         errors.print(output.metrics_table({options.draft: tally.metrics()}, title="this run, compiling left out"))

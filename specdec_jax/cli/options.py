@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import tyro
+from etils import epath
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from ..sampling import SamplingParams
@@ -21,6 +22,8 @@ CONFIG = GenerateConfig()
 
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 """A file that need not be named."""
+AnyFile = Annotated[epath.Path | None, tyro.conf.arg(metavar="FILE")]
+"""The same, on this machine or in a store of objects."""
 
 _REGISTRY = ConstructorRegistry()
 

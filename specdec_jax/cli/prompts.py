@@ -7,14 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from etils import epath
+
+from ..batch import PassingError
+from ..batch.files import is_remote
 from ..sampling import SamplingParams
 from . import UserError
 
+AnyPath = Path | epath.Path
+"""On this machine, or in a store of objects."""
 SHIPPED = Path(__file__).with_name("prompts.jsonl")
 """Prompts that come with the package."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SOURCES = ("prompt", "messages", "token_ids")
+_LASTING = (FileNotFoundError, IsADirectoryError, PermissionError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +63,7 @@ def from_arguments(texts: Sequence[str]) -> list[Prompt | Fault]:
     return [_attempt(_prompt, {"prompt": text}, f"prompt {place}") for place, text in enumerate(texts, 1)]
 
 
-def from_file(path: Path) -> list[Prompt | Fault]:
+def from_file(path: AnyPath) -> list[Prompt | Fault]:
     """Prompts of a file: JSON lines where its name ends in .jsonl or .ndjson, else one prompt a line.
 
     Blank lines do not count.
@@ -67,19 +74,19 @@ def from_file(path: Path) -> list[Prompt | Fault]:
     return prompts
 
 
-def each_of_file(path: Path) -> Iterator[Prompt | Fault]:
+def each_of_file(path: AnyPath) -> Iterator[Prompt | Fault]:
     """The same one after the other, so that a file may be larger than the memory."""
     return each_of_lines(path, lines_of_file(path))
 
 
-def each_of_lines(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[Prompt | Fault]:
+def each_of_lines(path: AnyPath, lines: Iterable[tuple[int, bytes]]) -> Iterator[Prompt | Fault]:
     """The prompts of a file's lines, given with their numbers."""
     read = _json_line if form_of(path) == "jsonl" else _text_line
     for number, line in lines:
         yield _attempt(read, line, f"{path}:{number}")
 
 
-def form_of(path: Path) -> Literal["jsonl", "text"]:
+def form_of(path: AnyPath) -> Literal["jsonl", "text"]:
     """How the lines of a file are read, by its name."""
     suffix = path.suffix.lower()
     if suffix == ".json":
@@ -107,18 +114,28 @@ def distinct(prompts: Iterable[Prompt | Fault]) -> Iterator[Prompt | Fault]:
             yield prompt
 
 
-def lines_of_file(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, and their numbers from 1."""
+def lines_of_file(path: AnyPath) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, and their numbers from 1.
+
+    Raises:
+        UserError: it cannot be read; a PassingError where it may be the next time.
+    """
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
                 if line.strip():
                     yield number, line.removesuffix(b"\n")
-    except OSError as error:
+    except ImportError as error:
         raise UserError(
-            f"cannot read the prompts in {path}: {error.strerror}; expected a text file with one prompt a line, or a "
-            ".jsonl file"
+            f"cannot read the prompts in {path}: {error}; expected pip install 'specdec-jax[gcs]' for gs://"
+        ) from error
+    except Exception as error:  # stores of objects raise what their libraries do
+        why = (isinstance(error, OSError) and error.strerror) or error
+        if is_remote(path) and not isinstance(error, _LASTING):
+            raise PassingError(f"cannot read the prompts in {path}: {why}; start the same command again") from error
+        raise UserError(
+            f"cannot read the prompts in {path}: {why}; expected a text file with one prompt a line, or a .jsonl file"
         ) from error
 
 

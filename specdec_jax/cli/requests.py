@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from .._inputs import check_rule
 from ..batch import Refused, Request
-from ..batch.request import check, check_rule
+from ..batch.request import check
 from ..models import Loaded, Tokenizer
 from ..sampling import SamplingParams
 from ..state import GenerateConfig

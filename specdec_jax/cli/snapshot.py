@@ -3,11 +3,10 @@
 import hashlib
 from array import array
 from collections.abc import Iterator
-from pathlib import Path
 
 from ..batch.fingerprint import digest_of
 from . import UserError
-from .prompts import Fault, Prompt, each_of_lines, form_of, lines_of_file
+from .prompts import AnyPath, Fault, Prompt, each_of_lines, form_of, lines_of_file
 
 
 class Snapshot:
@@ -17,9 +16,10 @@ class Snapshot:
 
     Raises:
         UserError: the file cannot be read; in iterating, at the first line that is another than before.
+        PassingError: a store of objects does not answer.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: AnyPath):
         self._path = path
         self._sums = array("Q")
         self.identity = {"form": form_of(path), "digest": digest_of(self._first_time())}

@@ -1,18 +1,19 @@
 """The batch generator on meshes of eight CPU devices, for test_slots_on_a_mesh to run in a process that has them.
 
-Given a list of meshes, it prints one line of JSON a mesh: whether the answers are those of one device, what was
-compiled after the first use, and between which devices the programs exchange what.
+Given a list of cases, each a family and the sizes of a mesh, it prints one line of JSON a case: whether the answers are
+those of one device, what was compiled after the first use, and between which devices the programs exchange what.
 """
 
 import dataclasses
 import json
 import sys
+from functools import cache
 
 import jax
 import jax.monitoring
 import numpy as np
 import pytest
-from on_eight_devices import CONFIG, MODEL, V, parameters
+from on_eight_devices import CONFIG, FAMILIES, V, parameters
 from programs import quick_batch
 
 import specdec_jax as sd
@@ -53,33 +54,41 @@ def exchanges() -> dict[str, list[list[str]]]:
     return found
 
 
-def main(shapes: list[list[int]]) -> None:
+@cache
+def model_of(family: str) -> sd.LanguageModel:
+    """One for all generators, or each would compile programs of its own."""
+    return models.model_from_config(FAMILIES[family], dtype=jax.numpy.float32, layers="stacked")
+
+
+def main(cases: list[tuple[str, int, int]]) -> None:
     quick_batch(pytest.MonkeyPatch())
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    model = models.model_from_config(MODEL, dtype=jax.numpy.float32, layers="stacked")
-    drafter, (target, draft) = sd.draft_model(model), parameters()
 
-    def generator(placed, mesh=None, batch=BATCH) -> BatchGenerator:
-        return BatchGenerator(model, placed, drafter, draft, config=WIDE, batch=batch, seed=3, mesh=mesh, max_rounds=4)
+    def generator(family: str, placed=None, mesh=None, batch=BATCH) -> BatchGenerator:
+        model = model_of(family)
+        target, draft = parameters(FAMILIES[family])
+        drafter, options = sd.draft_model(model), {"config": WIDE, "batch": batch, "seed": 3, "max_rounds": 4}
+        return BatchGenerator(model, placed or target, drafter, draft, mesh=mesh, **options)
 
     with pytest.raises(ValueError, match="there are 12 rows for 8 groups of devices along 'data'; expected a multiple"):
-        generator(target, make_mesh(data=8), batch=12)
+        generator("llama", mesh=make_mesh(data=8), batch=12)
 
-    one = answers(generator(target), requests(0))
-    for data, tensor in shapes:
-        mesh = make_mesh(data=data, tensor=tensor)
-        placed = jax.device_put(target, models.param_shardings(MODEL, mesh, layers="stacked"))
+    alone = {family: answers(generator(family), requests(0)) for family in {family for family, *_ in cases}}
+    for family, data, tensor in cases:
+        mesh, one = make_mesh(data=data, tensor=tensor), alone[family]
+        config = FAMILIES[family]
+        placed = jax.device_put(parameters(config)[0], models.param_shardings(config, mesh, layers="stacked"))
         jax.clear_caches()
-        same = answers(generator(placed, mesh), requests(0)) == one
+        same = answers(generator(family, placed, mesh), requests(0)) == one
         compiled.clear()
-        answers(generator(placed, mesh), requests(1)[:BATCH])
+        answers(generator(family, placed, mesh), requests(1)[:BATCH])
         print(
             json.dumps(
                 {
-                    "mesh": [data, tensor],
+                    "case": [family, data, tensor],
                     "same": same,
                     "compiled": len(compiled),
                     "accepted": sum(counts.accepted for *_, counts in one.values()),

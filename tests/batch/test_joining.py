@@ -14,7 +14,7 @@ def test_every_item_belongs_to_one_host(processes):
 
 
 def test_a_machine_that_knows_of_no_others(monkeypatch):
-    def unknown(*_):
+    def unknown(*_, **__):
         raise ValueError("coordinator_address should be defined.")
 
     monkeypatch.setattr(jax.config, "update", lambda *_: None)

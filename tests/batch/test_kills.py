@@ -9,7 +9,7 @@ import pytest
 from busy import make, requests
 from processes import kill_once_it_wrote, start, status, write_slowly
 
-from specdec_jax.batch import ALONE, Answer, Host, Refused, Shared
+from specdec_jax.batch import Answer, Refused
 from specdec_jax.batch.files import place
 from specdec_jax.batch.job import resume, run_job
 from specdec_jax.batch.manifest import claim
@@ -24,11 +24,10 @@ def work(folder: Path, slowly: bool) -> int:
         write_slowly()
     where = place(str(folder))
     claim(where, {"prompts": COUNT})
-    with open_results(where) as opened:
-        results, progress = Shared(opened, Host(), ALONE), resume(where)
+    with open_results(where) as results:
+        progress = resume(where)
         left = (request for request in requests(COUNT) if request.index not in progress.done)
-        for _ in run_job(make(batch=8), left, record, results, progress):
-            pass
+        run_job(make(batch=8), left, record, results, progress)
     return 0
 
 

@@ -1,11 +1,9 @@
 """Results in parts, as a store of objects such as gs:// gets them, mostly in a local folder."""
 
 import errno
-import importlib
-from typing import Any, ClassVar
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from stores import Store, stand_in
 from written import indices, records, write
 
 from specdec_jax.batch.errors import JobError, WriteError
@@ -92,21 +90,8 @@ def test_a_part_that_seemed_to_fail_is_not_there_twice(error, here, monkeypatch)
 
 @pytest.fixture
 def bucket(monkeypatch):
-    """An object store that epath takes for Google's."""
-    objects: dict = {}
-    known: Any = importlib.import_module("fsspec.registry")  # the package has a mapping of that name
-
-    class Store(MemoryFileSystem):
-        protocol = ("gcs", "gs")
-        store = objects
-        pseudo_dirs: ClassVar = [""]
-
-        @classmethod
-        def _strip_protocol(cls, path):
-            return MemoryFileSystem._strip_protocol(f"memory://{str(path).removeprefix('gs://')}")
-
-    monkeypatch.setitem(known._registry, "gcs", Store)
-    return objects
+    """The objects of a store that epath takes for Google's."""
+    return stand_in(monkeypatch)
 
 
 def test_an_object_store_gets_parts(bucket):
@@ -123,3 +108,12 @@ def test_an_object_store_gets_parts(bucket):
         pass
     with pytest.raises(JobError, match=r"gs://bucket/out/answers.manifest.json is of another job: seed was 1 and is"):
         claim(where, {"seed": 2})
+
+
+def test_without_the_library_of_the_store(bucket, monkeypatch):
+    def missing(*_, **__):
+        raise ImportError("Please install gcsfs")
+
+    monkeypatch.setattr(Store, "makedirs", missing)
+    with pytest.raises(JobError, match=r"cannot reach gs://bucket/out: Please install gcsfs; expected pip install"):
+        claim(place("gs://bucket/out"), {})

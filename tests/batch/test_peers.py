@@ -3,40 +3,72 @@
 import numpy as np
 import pytest
 
-from specdec_jax.batch import ALONE, Host, JobError, Peers, Progress, Shared, WriteError
+from specdec_jax.batch import ALONE, JobError, PassingError, Peers, WriteError
+
+FINE, PASSES, STAYS = 0, 1, 2
 
 
-def with_another(*says) -> Peers:
+def with_another(*says, **options) -> Peers:
     """Two processes, of which the other says this, one value each time that all are asked."""
     told = iter(says)
-    return Peers(lambda value: np.stack([value, np.asarray(next(told), value.dtype)]))
+    return Peers(lambda value: np.stack([value, np.asarray(next(told), value.dtype)]), **options)
 
 
 def bits(total: int, *places: int) -> np.ndarray:
     return np.packbits(np.isin(np.arange(total), places))
 
 
-def test_any_of_them():
-    assert with_another(True).any(False)
-    assert with_another(False).any(True)
-    assert not with_another(False).any(False)
-    assert ALONE.any(True)
-    assert not ALONE.any(False)
-
-
-def test_what_fails_in_one_fails_in_all():
-    with with_another(False).together():
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_what_any_of_them_is_asked(own, other):
+    with with_another([FINE, other, False]).together(lambda: own, lambda: False) as heard:
+        assert heard == []
+    assert heard == [own or other, False]
+    with ALONE.together(lambda: own) as heard:
         pass
+    assert heard == [own]
+
+
+@pytest.mark.parametrize(("said", "kind"), [(PASSES, PassingError), (STAYS, JobError)])
+def test_what_fails_in_one_fails_in_all(said, kind):
     with (
-        pytest.raises(JobError, match="another process of this job cannot go on; see what it says"),
-        with_another(True).together(),
+        pytest.raises(JobError, match="another process of this job cannot go on; see what it says") as error,
+        with_another([said, True]).together(lambda: True) as heard,
     ):
         pass
-    asked = []
-    peers = Peers(lambda value: asked.append(value.tolist()) or value[None])
-    with pytest.raises(KeyError, match="mine"), peers.together():
-        raise KeyError("mine")
-    assert asked == [True], "the others have to hear of it"
+    assert type(error.value) is kind
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("mine"), PASSES),
+        (KeyboardInterrupt("mine"), PASSES),
+        (WriteError("mine"), PASSES),
+        (JobError("mine"), STAYS),
+        (EOFError("mine"), STAYS),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("where", ["inside", "in a question"])
+def test_the_others_hear_of_it(where, error, said):
+    heard = []
+    peers = Peers(lambda value: heard.append(value.tolist()) or value[None], lasting=(JobError, EOFError))
+
+    def question() -> bool:
+        if where == "in a question":
+            raise error
+        return True
+
+    def meet() -> None:
+        with peers.together(question):
+            if where == "inside":
+                raise error
+
+    with pytest.raises(type(error), match="mine"):
+        meet()
+    assert heard == [[said, 0]]
 
 
 def test_all_have_to_be_told_the_same():
@@ -52,48 +84,6 @@ def test_the_first_of_what_they_bring():
     assert with_another(other).first("2023-01-01") == "2023-01-01"
 
 
-def test_what_any_has_found_is_done():
-    progress = Progress()
-    for record in ({"index": 0}, {"index": 9, "error": "too long"}):
-        progress.count(record)
-    with_another(bits(12, 0, 3, 11), bits(12, 3)).union(progress, 12)
-    assert progress.done == {0, 3, 9, 11}
-    assert progress.failed == 2
-
-
-class Kept:
-    """Results in memory, until the disk is full."""
-
-    def __init__(self):
-        self.due, self.written, self._waiting = True, [], []
-
-    def append(self, records):
-        self._waiting += records
-
-    def write(self):
-        if len(self.written) >= 4:
-            raise WriteError("full")
-        self.written += self._waiting
-        self._waiting = []
-
-
-def test_each_writes_its_share_and_none_goes_on_where_one_cannot():
-    records = [{"index": index} for index in range(5)]
-    kept = Kept()
-    assert Shared(kept, Host(1, 2), with_another(False, False)).append(records) == records
-    assert kept.written == [{"index": 1}, {"index": 3}]
-    with pytest.raises(WriteError, match="another process"):
-        Shared(kept, Host(1, 2), with_another(False, True)).append(records)
-    with pytest.raises(WriteError, match="full"):
-        Shared(kept, Host(1, 2), with_another(False, False)).append(records)
-
-
-def test_what_waits_is_not_kept_until_it_is_due_somewhere():
-    records = [{"index": index} for index in range(4)]
-    kept = Kept()
-    kept.due = False
-    alone = Shared(kept, Host(0, 2), with_another(False, False))
-    assert alone.append(records[:2]) == []
-    assert alone.write() == records[:2]
-    assert Shared(kept, Host(0, 2), with_another(True, False)).append(records[2:]) == records[2:]
-    assert kept.written == [records[0], records[2]]
+def test_what_any_has_found():
+    assert with_another(bits(12, 0, 3, 11)).union({0, 9}, 12) == {0, 3, 9, 11}
+    assert ALONE.union(set(), 12) == set()

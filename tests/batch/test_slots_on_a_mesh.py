@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.heavy
 def test_every_mesh_gives_the_answers_of_one_device():
-    shapes = [[8, 1], [4, 2], [2, 4], [1, 8]]
+    cases = [("llama", 8, 1), ("llama", 4, 2), ("llama", 2, 4), ("llama", 1, 8), ("gemma3", 2, 4), ("gpt2", 4, 2)]
     tests = HERE.parent
     settings = {
         "PYTHONPATH": os.pathsep.join(map(str, (tests.parent, tests, tests / "models"))),
@@ -22,10 +22,11 @@ def test_every_mesh_gives_the_answers_of_one_device():
         "JAX_NUM_CPU_DEVICES": "8",
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, HERE / "slots_on_eight_devices.py", json.dumps(shapes)]
+    command = [sys.executable, HERE / "slots_on_eight_devices.py", json.dumps(cases)]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    for line, (data, tensor) in zip(map(json.loads, done.stdout.splitlines()), shapes, strict=True):
+    for line, (family, data, tensor) in zip(map(json.loads, done.stdout.splitlines()), cases, strict=True):
+        assert line["case"] == [family, data, tensor]
         assert line["same"], line
         assert line["compiled"] == 0, line
         assert 20 < line["accepted"] < line["tokens"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jobs import TEXTS, answers
 
-from specdec_jax.batch import BatchGenerator
+from specdec_jax.batch import Run
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -18,15 +18,15 @@ def after_a_stretch(monkeypatch):
     """Does something once, when the first stretch with answers is over."""
 
     def act(action):
-        whole, actions = BatchGenerator.stretches, [action]
+        whole, actions = Run.collect, [action]
 
-        def stretches(self, requests, **options):
-            for finished in whole(self, requests, **options):
-                yield finished
-                if actions and finished.answers:
-                    actions.pop()()
+        def collect(self):
+            finished = whole(self)
+            if actions and finished.answers:
+                actions.pop()()
+            return finished
 
-        monkeypatch.setattr(BatchGenerator, "stretches", stretches)
+        monkeypatch.setattr(Run, "collect", collect)
 
     return act
 
