@@ -1,5 +1,6 @@
 """Attention of a few new tokens over a cache, some of whose slots are stale."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -23,18 +24,48 @@ class Visible(NamedTuple):
     """No row sees a slot before this one,"""
     stop: Int[Array, ""]
     """nor one from here on."""
+    first: Int[Array, "B"]
+    """The slot of each row's first token fed; the others lie behind it."""
+    window: Int[Array, ""] | None
+    """A token sees so many slots, its own the last. None: it sees its own and all before it."""
+
+    def among(self) -> Bool[Array, "T T"]:
+        """Which of the tokens fed each of them sees."""
+        token = jnp.arange(self.mask.shape[1], dtype=jnp.int32)
+        behind = token[:, None] - token[None]
+        return (behind >= 0) & (True if self.window is None else behind < self.window)
+
+
+Attend = Callable[..., Array]
+"""``attend(q [B, T, G, R, H], new, cache, layer, seen, *, scale) -> mixed [B, T, G, R, H]``
+
+Softmax attention of R query heads a kv head over one layer of the cache. ``new`` are the T tokens' own keys and values
+as `finite` gives them, each [B, T, G, H]: they are in the cache already, and a kernel may find it cheaper to take them
+from here. Masked slots weigh exactly 0, whatever their keys are.
+"""
 
 
 def visible(positions: Int[Array, "B T"], slots: int, window: int | None = None) -> Visible:
     """The token at each position sees its own slot and all before it, or the last ``window`` of them."""
+    (seen,) = visible_by([window], positions, slots)
+    return seen
+
+
+def visible_by(windows: Sequence[int | None], positions: Int[Array, "B T"], slots: int) -> list[Visible]:
+    """The same for several windows: all written out if one of them cuts anything off, so that they can be stacked."""
+    narrow = any(window is not None and window < slots for window in windows)
     slot = jnp.arange(slots, dtype=jnp.int32)[None, None]
     query = positions[:, :, None]
-    mask = slot <= query
-    start = jnp.int32(0)
-    if window is not None:
-        mask &= slot > query - window
-        start = jnp.maximum(positions.min() - window + 1, 0)
-    return Visible(mask, start, jnp.minimum(positions.max() + 1, slots))
+    stop = jnp.minimum(positions.max() + 1, slots)
+    found = []
+    for window in windows:
+        mask, start, width = slot <= query, jnp.int32(0), None
+        if narrow:
+            width = jnp.int32(slots if window is None else window)
+            mask &= slot > query - width
+            start = jnp.maximum(positions.min() - width + 1, 0)
+        found.append(Visible(mask, start, stop, positions[:, 0], width))
+    return found
 
 
 def causal(
@@ -60,29 +91,47 @@ def attend_all(
     return mixed.reshape(B, T, G, R, H)
 
 
-def write(
-    cache: KVCache,
-    layer: Int[Array, ""] | int,
-    k: Float[Array, "B T G H"],
-    v: Float[Array, "B T G H"],
-    start: Int[Array, "B"],
-) -> KVCache:
-    """Write keys and values at slots ``start .. start + T - 1`` of one layer.
+def finite(
+    k: Float[Array, "B T G H"], v: Float[Array, "B T G H"]
+) -> tuple[Float[Array, "B T G H"], Float[Array, "B T G H"]]:
+    """Keys and values as the cache may hold them.
 
     Values in the cache are always finite, since a masked slot counts with weight 0 and 0 * NaN is NaN: a slot that has
     gone stale would spoil whoever comes next. The NaN goes into the key instead, which the mask does hide, so that
     whoever may see this token still gets NaN.
     """
-    finite = jnp.isfinite(v)
-    k = jnp.where(finite.all(axis=-1, keepdims=True), k, jnp.asarray(jnp.nan, k.dtype))
-    v = jnp.where(finite, v, jnp.zeros((), v.dtype))
-    return KVCache(k=append(cache.k, layer, k, start), v=append(cache.v, layer, v, start))
+    sound = (jnp.isfinite(k) & jnp.isfinite(v)).all(axis=-1, keepdims=True)
+    k = jnp.where(sound, k, jnp.asarray(jnp.nan, k.dtype))
+    return k, jnp.where(jnp.isfinite(v), v, jnp.zeros((), v.dtype))
+
+
+def over_cache(
+    attend: Attend,
+    q: Float[Array, "B T G R H"],
+    k: Float[Array, "B T G H"],
+    v: Float[Array, "B T G H"],
+    cache: KVCache,
+    layer: Int[Array, ""] | int,
+    seen: Visible,
+    *,
+    scale: float,
+) -> tuple[Float[Array, "B T G R H"], KVCache]:
+    """Put the tokens' keys and values into one layer of the cache, and let them attend."""
+    k, v = finite(k, v)
+    cache = KVCache(k=append(cache.k, layer, k, seen.first), v=append(cache.v, layer, v, seen.first))
+    return attend(q, (k, v), cache, layer, seen, scale=scale), cache
 
 
 def attend(
-    q: Float[Array, "B T G R H"], cache: KVCache, layer: Int[Array, ""] | int, seen: Visible, *, scale: float
+    q: Float[Array, "B T G R H"],
+    new: tuple[Float[Array, "B T G H"], Float[Array, "B T G H"]],
+    cache: KVCache,
+    layer: Int[Array, ""] | int,
+    seen: Visible,
+    *,
+    scale: float,
 ) -> Float[Array, "B T G R H"]:
-    """Softmax attention of R query heads a kv head, scores and softmax in float32; masked slots weigh exactly 0.
+    """`Attend` in plain JAX, scores and softmax in float32, on every platform.
 
     The cost follows the slots that are in use, not the capacity: blocks of slots are read one after the other, each
     with a softmax of its own that is merged with what came before (Milakov and Gimelshein, 2018, algorithm 3).

@@ -11,7 +11,7 @@ from flax import nnx
 from specdec_jax._typing import Array, Float, Int
 from specdec_jax.cache import KVCache
 
-from .attention import attend, attend_all, causal, visible, write
+from .attention import Attend, attend, attend_all, causal, over_cache, visible_by
 from .layers import Embedding, Linear, PositionedEmbedding, linear
 from .rope import Rope
 from .stack import for_each_layer
@@ -58,17 +58,19 @@ class Decoder(nnx.Module):
         lengths: Int[Array, "B"],
         hidden_layers: tuple[int, ...] = (),
         depth: int | None = None,
+        attention: Attend = attend,
     ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
         """Decoding: write the tokens at slots ``lengths ..`` of the cache, and let them see what lies before.
 
-        With a ``depth`` only so many layers run, and the others' slots of the cache stay as they are.
+        With a ``depth`` only so many layers run, and the others' slots of the cache stay as they are. ``attention`` is
+        the kernel, see `attention_kernels`.
         """
         positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-        seen_by = self._of_layer([visible(positions, cache.k.shape[3], kind.window) for kind in self.kinds])
+        windows = [kind.window for kind in self.kinds]
+        seen_by = self._of_layer(visible_by(windows, positions, cache.k.shape[3]))
 
         def attend_over(index, cache, q, k, v, scale):
-            cache = write(cache, index, k, v, lengths)
-            return attend(q, cache, index, seen_by(index), scale=scale), cache
+            return over_cache(attention, q, k, v, cache, index, seen_by(index), scale=scale)
 
         x, hidden, cache = self._layers(tokens, positions, hidden_layers, attend_over, cache, depth)
         logits = self.logits(self.norm(x)).astype(jnp.float32)

@@ -17,7 +17,8 @@ from specdec_jax._typing import Array, Float, Int, PRNGKeyArray, PyTree
 from specdec_jax.cache import KVCache, init_cache
 from specdec_jax.lm import FeatureModel
 
-from .attention import attend, visible, write
+from .attention import over_cache, visible
+from .attention_kernels import find
 from .family import Build
 from .gated import gated_block
 from .layers import Linear, RMSNorm, linear
@@ -114,8 +115,10 @@ def feature_model(config: FeatureHeadConfig, dtype: jnp.dtype, max_positions: in
     """
     graph = head_graph(config, dtype)
     shape = config.layer
+    attention = find("auto")
 
     def init(batch: int, slots: int) -> tuple[KVCache, Array]:
+        slots = attention.slots(slots)
         cache = init_cache(shape.num_layers, batch, shape.num_kv_heads, slots, shape.head_size, dtype)
         return cache, jnp.zeros((batch, shape.width), dtype)
 
@@ -133,8 +136,7 @@ def feature_model(config: FeatureHeadConfig, dtype: jnp.dtype, max_positions: in
         seen = visible(positions, cache.k.shape[3], shape.sliding_window)
 
         def attend_over(index, cache, q, k, v, scale):
-            cache = write(cache, index, k, v, lengths)
-            return attend(q, cache, index, seen, scale=scale), cache
+            return over_cache(attention.attend, q, k, v, cache, index, seen, scale=scale)
 
         embeddings = params["embedding"][tokens].astype(dtype)
         return nnx.merge(graph, params["head"])(features, embeddings, positions, attend_over, cache)

@@ -16,6 +16,7 @@ from specdec_jax.cache import KVCache, init_cache
 from specdec_jax.lm import LanguageModel
 from specdec_jax.sharding import AnyMesh, shardings
 
+from .attention_kernels import Kernel, KernelName, find
 from .config import DecoderConfig
 from .decoder import Decoder
 from .family import Build
@@ -45,6 +46,7 @@ def model_from_config(
     num_tokens: int | None = None,
     holes: tuple[int, ...] = (),
     depth: int | None = None,
+    attention: KernelName | Kernel = "auto",
 ) -> LanguageModel:
     """The model of a config, for params of the same ``dtype`` and ``layers``.
 
@@ -58,6 +60,7 @@ def model_from_config(
         holes: ids that have no token either, in any place; so do they.
         depth: run only the first so many layers, then the norm and the head. It takes the params and the cache of the
             whole model, so that it can draft for it: `specdec_jax.early_exit`.
+        attention: what attends over the cache, see `attention_kernels.KernelName`.
 
     Equal arguments give the same model, so what was compiled for one set of weights serves the next.
     """
@@ -70,7 +73,7 @@ def model_from_config(
         raise ValueError(f"holes are {holes}; expected ids from 0 to {config.vocab_size - 1}")
     if depth is not None and not 0 < depth <= L:
         raise ValueError(f"depth is {depth}, but the model has {L} layers; expected 1 to {L}")
-    return _model(config, dtype, resolve(layers), hidden, num_tokens, holes, depth)
+    return _model(config, dtype, resolve(layers), hidden, num_tokens, holes, depth, find(attention))
 
 
 def _places(hidden_layers: tuple[int, ...], L: int) -> tuple[int, ...]:
@@ -156,16 +159,19 @@ def _model(
     num_tokens: int | None,
     holes: tuple[int, ...],
     depth: int | None,
+    attention: Kernel,
 ) -> LanguageModel:
     graphdef = nnx.graphdef(_abstract(config, dtype, layers))
 
     def new_cache(batch: int, capacity: int) -> KVCache:
-        return init_cache(config.num_layers, batch, config.num_kv_heads, capacity, config.head_size, dtype)
+        slots = attention.slots(capacity)
+        return init_cache(config.num_layers, batch, config.num_kv_heads, slots, config.head_size, dtype)
 
     def apply(
         params: PyTree, tokens: Int[Array, "B T"], cache: KVCache, lengths: Int[Array, "B"]
     ) -> tuple[Float[Array, "B T V"], Float[Array, "B T n D"] | None, KVCache]:
-        logits, hidden, cache = nnx.merge(graphdef, params)(tokens, cache, lengths, hidden_layers, depth)
+        decoder = nnx.merge(graphdef, params)
+        logits, hidden, cache = decoder(tokens, cache, lengths, hidden_layers, depth, attention.attend)
         if num_tokens is not None and num_tokens < config.vocab_size:
             padding = jnp.arange(config.vocab_size, dtype=jnp.int32) >= num_tokens
             logits = jnp.where(padding[None, None], -jnp.inf, logits)
