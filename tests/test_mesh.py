@@ -104,17 +104,18 @@ def test_errors_say_what_to_change():
 @pytest.mark.heavy
 def test_every_mesh_gives_the_tokens_of_one_device(tmp_path):
     """In float32, greedy and sampled rows in one batch; devices exchange nothing but what a row's own group must."""
-    shapes = [[8, 1], [4, 2], [2, 4], [1, 8]]
+    cases = [("llama", 8, 1), ("llama", 4, 2), ("llama", 2, 4), ("llama", 1, 8), ("gemma3", 2, 4), ("gpt2", 4, 2)]
     settings = {
         "PYTHONPATH": os.pathsep.join(map(str, (HERE.parent, HERE, HERE / "models"))),
         "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
         "JAX_NUM_CPU_DEVICES": "8",
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, HERE / "on_eight_devices.py", tmp_path, json.dumps(shapes)]
+    command = [sys.executable, HERE / "on_eight_devices.py", tmp_path, json.dumps(cases)]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    for line, (data, tensor) in zip(map(json.loads, done.stdout.splitlines()), shapes, strict=True):
+    for line, (family, data, tensor) in zip(map(json.loads, done.stdout.splitlines()), cases, strict=True):
+        assert line["case"] == [family, data, tensor]
         assert line["same"], line
         assert 20 < line["accepted"] < line["tokens"]
         assert line["kinds"] == ["all-reduce"] * (tensor > 1), line

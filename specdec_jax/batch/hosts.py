@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 FAREWELL = 60
 """Seconds in which processes that are in step leave, from the first to the last. One that waits longer has left without
-the knowledge of the others, who wait for it in a program: then JAX ends them."""
+the knowledge of the others, who wait for it in a program: then JAX ends all of them."""
 
 
 class Host(NamedTuple):

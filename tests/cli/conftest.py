@@ -41,8 +41,6 @@ CONFIG = {
     "hidden_size": 16,
     "intermediate_size": 24,
     "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
     "max_position_embeddings": 256,
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
@@ -53,12 +51,21 @@ TEMPLATE = (
 )
 
 
-def write_model(folder: Path, *, words: list[str] = WORDS, template: str | None = TEMPLATE, seed: int = 0) -> Path:
+def write_model(
+    folder: Path,
+    *,
+    words: list[str] = WORDS,
+    template: str | None = TEMPLATE,
+    seed: int = 0,
+    heads: int = 2,
+    kv_heads: int = 1,
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    config = CONFIG | {"vocab_size": len(words)}
+    changes = {"vocab_size": len(words), "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    config = CONFIG | changes
     (folder / "config.json").write_text(json.dumps(config))
     draw = np.random.default_rng(seed)
-    D, F, N, G, H = 16, 24, 2, 1, 8
+    D, F, N, G, H = 16, 24, heads, kv_heads, 16 // heads
     shapes = {
         "self_attn.q_proj": (N * H, D),
         "self_attn.k_proj": (G * H, D),
