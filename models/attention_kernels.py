@@ -42,7 +42,7 @@ _KERNELS: Mapping[str, Kernel] = {
 _AMPERE = 8.0
 
 
-def find(kernel: KernelName | Kernel) -> Kernel:
+def find(kernel: str | Kernel) -> Kernel:
     """The kernel of a name, for ``auto`` of this machine; a ValueError for a name that is none."""
     if isinstance(kernel, Kernel):
         return kernel

@@ -21,6 +21,7 @@ PAGE = 128
 """Slots."""
 _BLOCK = 4
 """Pages that the kernel reads at a time."""
+_LANES = 128
 _MOST_ROWS = 128
 """Tokens fed times query heads a kv head: as many rows as a TPU multiplies at once. Prompts are read by `attend`."""
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
@@ -37,7 +38,8 @@ def paged(
     interpret: bool = False,
 ) -> Float[Array, "B T G R H"]:
     """`attention.Attend`. What the kernel does not take goes to `attention.attend`: other dtypes than bfloat16,
-    windows, prompts, and slots that are not whole pages.
+    windows, prompts, slots that are not whole pages, and heads narrower than a TPU's registers, for which it would have
+    the whole cache filled up.
 
     All tokens fed see the slots before the first of them, which the kernel mixes, and gives out what its softmax was
     divided by; the tokens themselves are added to that. The kernel hides stale slots by adding a large negative number,
@@ -45,9 +47,9 @@ def paged(
 
     ``interpret`` runs the kernel on any platform, slowly.
     """
-    T, R, S = q.shape[1], q.shape[3], cache.k.shape[3]
-    taken = q.dtype == cache.k.dtype == jnp.bfloat16 and S % PAGE == 0 and T * R <= _MOST_ROWS
-    if not taken or seen.window is not None:
+    T, R, H, S = q.shape[1], *q.shape[3:], cache.k.shape[3]
+    sizes_fit = S % PAGE == 0 and H % _LANES == 0 and T * R <= _MOST_ROWS
+    if q.dtype != jnp.bfloat16 or cache.k.dtype != jnp.bfloat16 or seen.window is not None or not sizes_fit:
         return attend(q, new, cache, layer, seen, scale=scale)
 
     def here(q, new, cache, layer, seen):

@@ -189,18 +189,17 @@ def test_windows_are_told_apart_from_none_only_where_they_cut():
         ({"window": SLOTS}, True),
         ({"T": 42}, True),
         ({"T": 43}, False),  # times 3 heads a group: 129 rows
+        ({"H": 64}, False),
+        ({"H": 256}, True),
     ],
 )
 def test_what_the_paged_kernel_takes(change, taken):
-    dtype, slots, window, T = (
-        change.get(name, usual)
-        for name, usual in (("dtype", jnp.bfloat16), ("slots", SLOTS), ("window", None), ("T", 1))
-    )
-    q, new, part = (
-        jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, T, G, R, 128), (B, T, G, 128), (L, B, G, slots, 128))
-    )
+    usual = {"dtype": jnp.bfloat16, "slots": SLOTS, "window": None, "T": 1, "H": 128}
+    dtype, slots, window, T, H = (usual | change).values()
+    shapes = (B, T, G, R, H), (B, T, G, H), (L, B, G, slots, H)
 
     def step(q, new, part):
         return over_cache(paged, q, new, new, KVCache(part, part), 0, visible(at([0] * B, T), slots, window), scale=1.0)
 
-    assert ("pallas_call" in str(jax.make_jaxpr(step)(q, new, part))) == taken
+    program = jax.make_jaxpr(step)(*(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes))
+    assert ("pallas_call" in str(program)) == taken

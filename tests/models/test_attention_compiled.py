@@ -1,0 +1,100 @@
+"""Kernels compiled, or at least lowered, for accelerators that are not here."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from specdec_jax.cache import KVCache
+from specdec_jax.models.attention import over_cache, visible
+from specdec_jax.models.attention_kernels import find
+
+HERE = Path(__file__).parent
+CASES = [["paged", 128, 1], ["paged", 128, 5], ["blocks", 128, 1], ["blocks", 128, 5]]
+
+
+@pytest.fixture(scope="module")
+def found():
+    pytest.importorskip("libtpu", reason="compiling for a TPU needs the extra plan")
+    settings = {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, HERE / "compile_for_v5e.py", json.dumps(CASES)]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = map(json.loads, done.stdout.splitlines())
+    return {tuple(case): line for case, line in zip(CASES, lines, strict=True)}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("T", [1, 5])
+def test_a_tpu_reads_the_cache_where_it_lies(T, found):
+    paged, blocks = found["paged", 128, T], found["blocks", 128, T]
+    assert (paged["slots"], blocks["slots"]) == (1152, 1100)
+    assert (paged["kernels"], blocks["kernels"]) == (1, 0), "the kernel is not in the loop over layers"
+    assert paged["copies"] == []
+    # Each chip reads its own heads; what is exchanged is the same.
+    assert paged["exchanges"] == blocks["exchanges"]
+    assert paged["temporary"] < paged["cache"] / 8
+
+
+def lowered_for_cuda(monkeypatch, dtype=jnp.bfloat16, H=128, T=5, window=None):
+    """What asks cuDNN for its version before it lowers to it is told one, since there is none here."""
+    monkeypatch.setattr("jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version", lambda: 91000)
+    B, G, R, L, S = 2, 2, 4, 2, 1152
+
+    def step(q, k, v, part, layer, lengths):
+        seen = visible(lengths[:, None] + jnp.arange(T, dtype=jnp.int32)[None], S, window)
+        return over_cache(find("cudnn").attend, q, k, v, KVCache(part, part), layer, seen, scale=0.1)
+
+    q, new, part = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, T, G, R, H), (B, T, G, H), (L, B, G, S, H)))
+    layer, lengths = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((), (B,)))
+    return jax.jit(step).trace(q, new, new, part, layer, lengths).lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize(
+    ("T", "window", "call"), [(5, None, "ScaleBiasSoftmax"), (1, 9, "ScaleBiasSoftmax"), (1, None, "Softmax")]
+)
+def test_cudnn_is_called_for_each_bucket(T, window, call, monkeypatch):
+    text = lowered_for_cuda(monkeypatch, T=T, window=window)
+    calls = [line for line in text.splitlines() if f"@__cudnn$fmha{call}(" in line]
+    assert len(calls) == 2
+    for line, slots in zip(calls, (512, 1152), strict=True):
+        assert all(shape in line for shape in (f"2x{T}x8x128", f"2x{slots}x2x128")), line
+        assert r"mask_type\22: \22PADDING\22" in line, "each row ends at its own length"
+
+
+@pytest.mark.parametrize(("dtype", "H"), [(jnp.float32, 128), (jnp.bfloat16, 256), (jnp.bfloat16, 36)])
+def test_what_cudnn_does_not_take(dtype, H, monkeypatch):
+    assert "cudnn" not in lowered_for_cuda(monkeypatch, dtype, H)
+
+
+class Device:
+    def __init__(self, capability):
+        if capability:
+            self.compute_capability = capability
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "name"),
+    [
+        ("cpu", None, "blocks"),
+        ("tpu", None, "paged"),
+        ("gpu", "8.0", "cudnn"),
+        ("gpu", "10.3", "cudnn"),
+        ("gpu", "7.5", "blocks"),
+        ("gpu", "gfx942", "blocks"),
+    ],
+)
+def test_auto_goes_by_the_machine(backend, capability, name, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device(capability)])
+    assert find("auto") == find(name)
+
+
+def test_other_names_are_refused():
+    with pytest.raises(ValueError, match=r"attention is 'flash'; expected one of 'auto', 'blocks', .*, or a Kernel"):
+        find("flash")
