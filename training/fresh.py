@@ -13,7 +13,7 @@ from .packing import pack
 from .samples import DataError, Sample
 from .self_prompt import answers, config_of
 from .settings import TextConfig
-from .teacher import Outputs, Teacher
+from .teacher import Outputs, Teacher, in_a_format_that_holds_them, sound_outputs
 
 _ROWS = 8  # that the teacher reads at a time
 
@@ -32,6 +32,7 @@ def fresh_texts(
 
     Raises:
         DataError: no sample has a prompt.
+        FloatingPointError: by ``fresh``, where what the teacher says is not finite, not even in float32.
     """
     prompted = [sample.prompt_ids for sample in samples if sample.prompt_ids]
     if not prompted:
@@ -52,11 +53,14 @@ def fresh_texts(
         rows = len(packed.tokens)
         if not rows:
             raise DataError(f"not one of {text.rows} fresh answers has a token; expected text, so look at the student")
-        parts = []
-        for start in range(0, rows, _ROWS):
-            part = packed.rows(np.minimum(np.arange(start, start + _ROWS), rows - 1))
-            parts.append(source.read(part.tokens, part.positions, part.segments))
-        outputs = (np.concatenate([np.asarray(one) for one in each])[:rows] for each in zip(*parts, strict=True))
-        return Corpus(packed, Outputs(*outputs))
+
+        def read(dtype: str) -> Outputs:
+            starts = range(0, rows, _ROWS)
+            places = [np.minimum(np.arange(start, start + _ROWS), rows - 1) for start in starts]
+            parts = [sound_outputs(source, packed.rows(place), dtype, "fresh texts") for place in places]
+            return Outputs(*(np.concatenate(each)[:rows] for each in zip(*parts, strict=True)))
+
+        # `texts` has said already that such a target is read in float32.
+        return Corpus(packed, in_a_format_that_holds_them(read, lambda line: None))
 
     return fresh

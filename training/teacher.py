@@ -7,6 +7,7 @@ reads: for SmolLM2-135M and three layers 4.6 kB a token in float16, where the lo
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,41 @@ def as_teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
     return Teacher(model, loaded.params, hidden_layers, digest(loaded.config, loaded.params), known)
 
 
+def sound_outputs(teacher: Teacher, texts: Packed, dtype: str, rows: str) -> Outputs:
+    """Of all its rows at once, on the host.
+
+    Raises:
+        FloatingPointError: of these ``rows`` a state is too large for the number format, or NaN.
+    """
+    read = teacher.read(texts.tokens, texts.positions, texts.segments, dtype)
+    found = Outputs(*(np.asarray(array) for array in read))
+    if not all(np.isfinite(array).all() for array in found):
+        raise _not_finite(rows, dtype)
+    return found
+
+
+def _not_finite(rows: str, dtype: str) -> FloatingPointError:
+    expected = (
+        'numbers up to 65504, so keep them in float32 (dtype="float32")'
+        if dtype == "float16"
+        else "numbers, so look at the teacher's weights, and at what format they are computed in"
+    )
+    return FloatingPointError(f"the teacher's states of {rows} are not finite in {dtype}; expected {expected}")
+
+
+def in_a_format_that_holds_them(read: Callable[[str], Outputs], told: Callable[[str], None]) -> Outputs:
+    """``read("float16")``, or ``read("float32")`` where a state is too large for that; ``told`` is then told so.
+
+    Raises:
+        FloatingPointError: a state is too large for float32 too, or NaN.
+    """
+    try:
+        return read("float16")
+    except FloatingPointError:
+        told("some of the target's states are too large for float16: kept in float32, in twice the room")
+        return read("float32")
+
+
 def tokens_of(loaded: Loaded) -> Int[np.ndarray, "n"]:
     """The ids that are tokens of a model; its logits may be wider, and have holes between them."""
     width = loaded.model.vocab_size
@@ -112,6 +148,7 @@ def head_rows(params: PyTree) -> Float[Array, "V D"]:
 # ---- the cache ----
 
 _DONE = "done.json"
+_REFUSED = "not_finite"
 
 
 def cache_key(teacher: Teacher, packed: Packed, dtype: str) -> str:
@@ -144,31 +181,35 @@ def cached_outputs(
         progress: called with the rows done and all rows.
 
     Raises:
-        FloatingPointError: a state is too large for float16, or NaN.
+        FloatingPointError: a state is too large for the format, or NaN; that is noted, and what lay there is deleted.
         OSError: the disk is full; what was computed stays and is gone on from.
     """
     rows = len(packed.tokens)
     place = folder / cache_key(teacher, packed, dtype)
     place.mkdir(parents=True, exist_ok=True)
+    refused = _progress(place).get(_REFUSED)
+    if refused is not None:
+        raise _not_finite(refused, dtype)
     shapes = dict(_shapes(teacher, packed))
     files = {name: place / f"{name}.npy" for name in shapes}
-    done = _rows_done(place) if all(files[name].exists() for name in shapes if 0 not in shapes[name]) else 0
+    done = (
+        _progress(place).get("rows", 0) if all(files[name].exists() for name in shapes if 0 not in shapes[name]) else 0
+    )
     kinds = {"log_total": "float32"}
     arrays = Outputs(*(_mapped(files[name], shape, kinds.get(name, dtype)) for name, shape in shapes.items()))
     for start in range(done, rows, batch):
         stop = min(start + batch, rows)
         # The last batch is filled up, so that it needs no program of its own.
         index = np.minimum(np.arange(start, start + batch), rows - 1)
-        part = packed.rows(index)
-        made = teacher.read(part.tokens, part.positions, part.segments, dtype)
+        which = f"rows {start} to {stop - 1}"
+        try:
+            made = sound_outputs(teacher, packed.rows(index), dtype, which)
+        except FloatingPointError:
+            del arrays
+            _refuse(place, which)
+            raise
         for array, new in zip(arrays, made, strict=True):
-            new = np.asarray(new)[: stop - start]
-            if not np.isfinite(new).all():
-                raise FloatingPointError(
-                    f"the teacher's states of rows {start} to {stop - 1} are not finite in {dtype}; expected numbers, "
-                    "so keep them in float32 (the dtype of the cache), and look at the teacher if that does not help"
-                )
-            array[start:stop] = new
+            array[start:stop] = new[: stop - start]
             if isinstance(array, np.memmap):
                 array.flush()
         (place / _DONE).write_text(json.dumps({"rows": stop}))
@@ -198,11 +239,19 @@ def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.load(path, mmap_mode="r+")
 
 
-def _rows_done(place: Path) -> int:
+def _progress(place: Path) -> dict[str, Any]:
     try:
-        return int(json.loads((place / _DONE).read_text())["rows"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        found = json.loads((place / _DONE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse(place: Path, rows: str) -> None:
+    """Note that these rows do not fit the format, and leave nothing that takes room."""
+    shutil.rmtree(place)
+    place.mkdir()
+    (place / _DONE).write_text(json.dumps({_REFUSED: rows}))
 
 
 def rows_of(outputs: Outputs, index: Int[np.ndarray, "B"]) -> Outputs:

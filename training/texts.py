@@ -14,7 +14,7 @@ from .packing import Packed, pack
 from .samples import DataError, Sample, split
 from .self_prompt import left_out
 from .settings import TextConfig
-from .teacher import Teacher, cache_key, cached_outputs, digest
+from .teacher import Outputs, Teacher, cache_key, cached_outputs, digest, in_a_format_that_holds_them
 
 Tell = Callable[[str, float | None], None]
 """Called with what goes on and how much of it is done, from 0 to 1, where that is known."""
@@ -43,6 +43,7 @@ def texts(
 
     Raises:
         DataError: the file cannot be used, or holds too little.
+        FloatingPointError: what the teacher says is not finite, not even in float32.
     """
     samples = gather(target, settings, folder / "text", seed=seed, tell=tell)
     # What the target asks itself is stripped already.
@@ -60,10 +61,17 @@ def texts(
         def done(rows: int, of: int) -> None:
             tell(f"the target reads the {name}", rows / of)
 
-        return Corpus(packed, cached_outputs(folder / "outputs", source, packed, progress=done))
+        def kept_in(dtype: str) -> Outputs:
+            return cached_outputs(folder / "outputs", source, packed, dtype=dtype, progress=done)
 
-    keys = (digest(cache_key(source, one, "float16"), {"learned": one.learned}) for one in packed)
-    return Texts(kept, outputs(packed[0], "text"), outputs(packed[1], "held-out text"), " ".join(keys))
+        return Corpus(packed, in_a_format_that_holds_them(kept_in, lambda line: tell(line, None)))
+
+    read = outputs(packed[0], "text"), outputs(packed[1], "held-out text")
+    keys = (
+        digest(cache_key(source, one.packed, str(one.outputs.features.dtype)), {"learned": one.packed.learned})
+        for one in read
+    )
+    return Texts(kept, *read, " ".join(keys))
 
 
 def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = silent) -> list[Sample]:
