@@ -1,18 +1,26 @@
-"""What a compiled program does in its loops, read from its text: collectives, and copies of whole arrays."""
+"""A compiled program, read from its text: what runs in which loops, and what devices exchange."""
 
+import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(")
 _CALLED = re.compile(
     r"(?:calls|to_apply|branch_computations|true_computation|false_computation)=\{?((?:%[\w.\-]+(?:, )?)+)"
 )
 _ARRAY = re.compile(r"(\w+?)\[([\d,]*)\]")
-_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_COPIES = ("copy", "copy-start", "transpose", "convert")
+_COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
 _BITS = {"pred": 8, "bf16": 16}
 
 
@@ -21,11 +29,27 @@ class Instruction(NamedTuple):
     result: str
     """Its type, such as bf16[8,128]{1,0}."""
     operation: str
+    operands: tuple[str, ...]
+    """Names of instructions of the same computation."""
     line: str
+    is_root: bool
+    """Its result is that of the computation."""
 
     def arrays(self) -> list[tuple[int, tuple[int, ...]]]:
         """Bytes of an element, and shape, of every array that it results in."""
         return [(_bits(kind) // 8, _sizes(shape)) for kind, shape in _ARRAY.findall(self.result)]
+
+    def called(self) -> list[str]:
+        """The computations that it calls, but for those of a loop."""
+        return [name for found in _CALLED.findall(self.line) for name in re.findall(r"%([\w.\-]+)", found)]
+
+
+class Text(NamedTuple):
+    """A program, parsed."""
+
+    computations: Mapping[str, Mapping[str, Instruction]]
+    """Instructions by name, in their order, by the name of what they are part of."""
+    entry: str
 
 
 class Placed(NamedTuple):
@@ -33,6 +57,10 @@ class Placed(NamedTuple):
 
     instruction: Instruction
     loops: tuple["Loop", ...]
+    body: Mapping[str, Instruction]
+    """What it is part of, by name."""
+    fused: bool
+    """That is itself part of one instruction, so its own result is written nowhere."""
 
 
 class Loop(NamedTuple):
@@ -56,10 +84,10 @@ class Collective(NamedTuple):
 def collectives(program: str) -> list[Collective]:
     """All of them, in the order of the program."""
     found = []
-    for instruction, loops in instructions(program):
+    for instruction, loops, *_ in instructions(parsed(program)):
         kind = instruction.operation.removesuffix("-start")
         if kind in _COLLECTIVES:
-            arrays = instruction.arrays()
+            arrays = _exchanged(instruction)
             groups = re.search(r"(?:replica_groups|source_target_pairs)=(\S+?\}\}|\[\S+)", instruction.line)
             found.append(
                 Collective(
@@ -73,70 +101,87 @@ def collectives(program: str) -> list[Collective]:
     return found
 
 
+def _exchanged(instruction: Instruction) -> list[tuple[int, tuple[int, ...]]]:
+    """The arrays that a collective brings; one that only begins may give out what it is given in front of them."""
+    arrays = instruction.arrays()
+    if not instruction.operation.endswith("-start") or instruction.operation == "all-reduce-start":
+        return arrays
+    count = len(instruction.operands)
+    return arrays[count : 2 * count]
+
+
 def loops_of_rounds(program: str) -> list[Loop]:
     """The loops of traced trips right inside a loop of traced trips, which is that of the rounds, in their order."""
-    inner = (placed.loops[:2] for placed in instructions(program) if len(placed.loops) > 1)
+    inner = (placed.loops[:2] for placed in instructions(parsed(program)) if len(placed.loops) > 1)
     return list(dict.fromkeys(pair[1] for pair in inner if all(loop.trips is None for loop in pair)))
 
 
-def copies(program: str, shapes: Sequence[tuple[int, ...]]) -> int:
-    """Copies, inside of loops, of arrays of these shapes on one device."""
-    wanted = set(shapes)
-    return sum(
-        instruction.operation in _COPIES and any(shape in wanted for _, shape in instruction.arrays()[:1])
-        for instruction, loops in instructions(program)
-        if loops
-    )
-
-
-def instructions(program: str) -> Iterator[Placed]:
+def instructions(text: Text) -> Iterator[Placed]:
     """All that may run, with what it calls in its place and every branch of a conditional."""
-    bodies, entry = _computations(program)
 
-    def walk(name: str, loops: tuple[Loop, ...]) -> Iterator[Placed]:
-        for instruction in bodies[name]:
-            yield Placed(instruction, loops)
+    def walk(name: str, loops: tuple[Loop, ...], fused: bool) -> Iterator[Placed]:
+        body = text.computations[name]
+        for instruction in body.values():
+            yield Placed(instruction, loops, body, fused)
             if instruction.operation == "while":
-                condition, body = re.findall(r"(?:condition|body)=%([\w.\-]+)", instruction.line)
-                yield from walk(body, (*loops, Loop(instruction.name, _trips(bodies[condition]))))
+                condition, inside = re.findall(r"(?:condition|body)=%([\w.\-]+)", instruction.line)
+                trips = _trips(text.computations[condition])
+                yield from walk(inside, (*loops, Loop(instruction.name, trips)), fused)
                 continue
-            for called in _CALLED.findall(instruction.line):
-                for callee in re.findall(r"%([\w.\-]+)", called):
-                    yield from walk(callee, loops)
+            for callee in instruction.called():
+                yield from walk(callee, loops, fused or instruction.operation == "fusion")
 
-    yield from walk(entry, ())
+    yield from walk(text.entry, (), False)
 
 
-def _computations(program: str) -> tuple[dict[str, list[Instruction]], str]:
-    bodies: dict[str, list[Instruction]] = {}
+@functools.lru_cache(maxsize=1)  # of megabytes, and read for one thing after the other
+def parsed(program: str) -> Text:
+    """The computations of a program, as ``compiled.as_text()`` gives it.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    computations: dict[str, dict[str, Instruction]] = {}
     entry, current = "", None
     for line in program.splitlines():
         start = _COMPUTATION.match(line)
         if start:
-            current = bodies.setdefault(start.group(2), [])
+            current = computations.setdefault(start.group(2), {})
             entry = start.group(2) if start.group(1) else entry
             continue
         found = _INSTRUCTION.match(line)
         if found and current is not None:
-            name, result, operation = found.groups()
-            current.append(Instruction(name, result, operation, line))
-    if entry not in bodies:
+            root, name, result, operation = found.groups()
+            operands = tuple(re.findall(r"%([\w.\-]+)", _within_parentheses(line[found.end() :])))
+            current[name] = Instruction(name, result, operation, operands, line, bool(root))
+    if entry not in computations:
         raise ValueError("the text has no ENTRY computation; expected a compiled program, as compiled.as_text() gives")
-    return bodies, entry
+    return Text(computations, entry)
 
 
-def _trips(condition: Sequence[Instruction]) -> int | None:
+def _within_parentheses(text: str) -> str:
+    """Up to the one that closes what was opened before."""
+    end = text.find(")")
+    if "(" not in text[:end]:
+        return text[:end]
+    depth = 1
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if not depth:
+            return text[:place]
+    return text
+
+
+def _trips(condition: Mapping[str, Instruction]) -> int | None:
     """Of a loop that counts to a constant from 0, None for one that ends otherwise."""
     constants = {
-        one.name: int(value.group(1))
-        for one in condition
+        name: int(value.group(1))
+        for name, one in condition.items()
         if one.operation == "constant" and (value := re.search(r"constant\((\d+)\)", one.line))
     }
-    for one in condition:
-        if one.operation == "compare" and "direction=LT" in one.line:
-            compared = re.search(r"compare\(%[\w.\-]+, %([\w.\-]+)\)", one.line)
-            if compared and compared.group(1) in constants:
-                return constants[compared.group(1)]
+    for one in condition.values():
+        if one.operation == "compare" and "direction=LT" in one.line and one.operands[1] in constants:
+            return constants[one.operands[1]]
     return None
 
 

@@ -1,18 +1,18 @@
 """The two programs of a batch generator, compiled for devices that need not be here: put prompts in, and decode."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.stages import Lowered
 
 from .._typing import PyTree
 from ..batch import programs as batch_programs
 from ..batch.prompts import bucket, pack, rows_at_once
-from ..control import Controller, Costs, adaptive
+from ..control import Controller, Costs
 from ..drafters import Drafter, draft_model
 from ..lm import LanguageModel
 from ..models import model_from_config, param_shapes, param_shardings
@@ -21,10 +21,7 @@ from ..sharding import DATA, AnyMesh, check_rows
 from ..state import GenerateConfig
 
 _LAYERS = "stacked"
-"""One array for all layers: the program stays small, and one sharding serves all."""
-_CONTROLLER = adaptive("throughput")
-"""That of a job of `specdec generate` under the greedy and the coupled rule. Under others a job makes all guesses, in a
-program that has less to choose."""
+"""One array for all layers, as on accelerators: the program stays small, and one sharding serves all."""
 
 
 class Side(NamedTuple):
@@ -45,14 +42,20 @@ class Plan(NamedTuple):
     rows: int
     """B, over all devices."""
     prompt_slots: int
-    """Of the longest prompts, which share the bucket that the batch generator has for them."""
+    """Of the longest prompts."""
     config: GenerateConfig
-    controller: Controller = _CONTROLLER
+    controller: Controller
+    """How many guesses a round has is part of the program."""
 
     @property
     def drafter(self) -> Drafter | None:
         """A draft model, where there is one."""
         return None if self.draft is None else draft_model(self.draft.model)
+
+    @property
+    def group_rows(self) -> int:
+        """Rows of a group of devices, all of which are on each of its chips."""
+        return self.rows // self.mesh.shape[DATA]
 
 
 def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False) -> Side:
@@ -63,29 +66,24 @@ def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False) -> Side:
 
 
 class Programs(NamedTuple):
-    """Lowered, to be compiled by ``.compile()``, and the state that goes from one to the other."""
+    """Lowered, to be compiled, and the state that goes from one to the other."""
 
-    insert: Callable[[], Any]
-    """Prompts are read and put into slots: on each group of devices as many as fill one prefill chunk."""
-    decode: Callable[[], Any]
+    inserts: dict[int, Lowered]
+    """Prompts are read and put into slots, on each group of devices as many as fill one prefill chunk: by the bucket of
+    slots that they share, the shortest, of which most are read at once, and the longest. Those between need less."""
+    decode: Lowered
     """Rounds until enough rows have ended."""
     state: PyTree
     """Shapes with shardings."""
 
 
 def programs(plan: Plan) -> Programs:
-    """Those of `specdec_jax.batch`, for the plan's devices."""
+    """Those of `specdec_jax.batch`, for the plan's devices.
+
+    What a job keeps on its devices comes with shardings here, and what it hands over from the host without.
+    """
     check_rows(plan.rows, plan.mesh)
     groups = plan.mesh.shape[DATA]
-    own = plan.rows // groups
-
-    def on_all(shape: tuple[int, ...], dtype: Any) -> Any:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(plan.mesh, P()))
-
-    def by_groups(tree: PyTree) -> PyTree:
-        where = NamedSharding(plan.mesh, P(DATA))
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), tree)
-
     draft_params = None if plan.draft is None else plan.draft.params
     models = (plan.target.model, plan.target.params, plan.drafter, draft_params)
     ends = np.zeros(1, np.int32)
@@ -93,32 +91,31 @@ def programs(plan: Plan) -> Programs:
     state = shapes.tree.unflatten(shapes.leaves)
     static = {"config": plan.config, "placement": shapes.placement}
 
-    width = bucket(plan.prompt_slots, plan.config)
-    rows = rows_at_once(width, plan.config, own)
-    number = jax.ShapeDtypeStruct((groups, rows), jnp.int32)
-    insert = batch_programs.insert.lower(
-        *models,
-        state,
-        by_groups(pack([], groups * rows, width, 0)),
-        by_groups(number),
-        by_groups(jax.ShapeDtypeStruct((groups,), jnp.int32)),
-        on_all((), jnp.bool_),
-        on_all(ends.shape, ends.dtype),
-        **static,
-    )
+    def insert(width: int) -> Lowered:
+        rows = rows_at_once(width, plan.config, plan.group_rows)
+        places, counts = np.zeros((groups, rows), np.int32), np.zeros(groups, np.int32)
+        prompts = pack([], groups * rows, width, 0)
+        return batch_programs.insert.lower(*models, state, prompts, places, counts, np.bool_(False), ends, **static)
+
+    inserts = {width: insert(width) for width in (bucket(1, plan.config), bucket(plan.prompt_slots, plan.config))}
+
+    def lying(tree: PyTree, spec: P) -> PyTree:
+        where = NamedSharding(plan.mesh, spec)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), tree)
+
     control = jax.eval_shape(lambda: batch_programs.begin(plan.controller, plan.drafter, plan.rows, **static))
-    costs = Costs(on_all((), jnp.float32), on_all((len(plan.config.widths),), jnp.float32))
+    costs = Costs(np.zeros((), np.float32), np.zeros(len(plan.config.widths), np.float32))
     decode = batch_programs.decode.lower(
         *models,
         plan.controller,
-        costs,
+        lying(costs, P()),
         state,
-        by_groups(control),
-        on_all((), jnp.int32),
-        on_all((), jnp.int32),
+        lying(control, P(DATA)),
+        np.int32(1),
+        np.int32(1),
         **static,
     )
-    return Programs(insert=insert.compile, decode=decode.compile, state=state)
+    return Programs(inserts, decode, state)
 
 
 def _placed(shapes: PyTree, where: PyTree) -> PyTree:

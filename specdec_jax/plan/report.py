@@ -1,16 +1,21 @@
 """A plan, compiled, and what its programs say of themselves."""
 
+import contextlib
+import math
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
+from jax.stages import Lowered
 
 from ..cache import KVCache
-from ..sharding import DATA, TENSOR
-from .hlo import Collective, Loop, collectives, copies, loops_of_rounds
+from .copies import CacheCopies, cache_copies
+from .hlo import collectives, loops_of_rounds
 from .programs import Plan, programs
-from .roofline import message_bytes
 from .topology import Chip
+from .traffic import Exchange, Traffic, exchanges, traffic
 
 
 class Memory(NamedTuple):
@@ -31,20 +36,8 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-class Traffic(NamedTuple):
-    """What a chip exchanges in a round."""
-
-    bytes: int
-    least_bytes: int
-    """Two all-reduces of [rows, tokens, D] a layer, for every pass of the round."""
-    largest_other: int
-    """Bytes a row of the largest exchange whose arrays are not of model width."""
-    messages: int
-    """Times that chips exchange anything, if rows use every transform of the logits."""
-
-
 class Program(NamedTuple):
-    """One of the two, compiled."""
+    """Compiled."""
 
     seconds: float
     """That compiling took."""
@@ -52,78 +45,55 @@ class Program(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a plan's two programs hold and exchange, as the compiler has it."""
+    """What a plan's programs hold and exchange, as the compiler has it."""
 
-    insert: Program
+    inserts: dict[int, Program]
+    """By the slots of the prompts that are put in."""
     decode: Program
     traffic: Traffic
-    cache_copies: int
-    """Copies as large as a cache's array inside the loop of rounds."""
-    exchanged: list[Collective]
+    exchanged: list[Exchange]
     """In the loop of rounds."""
+    copied: CacheCopies
+    """In the loop of rounds too."""
 
     def fits(self, chip: Chip) -> bool:
-        """Whether a chip's memory holds either program."""
-        return max(self.insert.memory.total, self.decode.memory.total) <= chip.memory
+        """Whether a chip's memory holds each of the programs."""
+        return all(one.memory.total <= chip.memory for one in (*self.inserts.values(), self.decode))
 
 
 class TooLargeError(Exception):
     """The compiler found no room for a program."""
 
+    def __init__(self, message: str, params: int, caches: int):
+        super().__init__(message)
+        self.params, self.caches = params, caches
+        """Bytes on a chip of what has to be there at any time."""
+
 
 def compiled(plan: Plan) -> Report:
-    """Compile both programs and read them.
+    """Compile all programs and read them.
 
     Raises:
         TooLargeError: a program does not fit a chip.
     """
     made = programs(plan)
-    insert, _ = _compile("insert", made.insert, plan, made.state)
+    inserts = {width: _compile(f"insert {width}", one, plan, made.state)[0] for width, one in made.inserts.items()}
     decode, text = _compile("decode", made.decode, plan, made.state)
     inside = [one for one in collectives(text) if one.loops]
+    exchanged = exchanges(plan, inside, loops_of_rounds(text))
     return Report(
-        insert=insert,
+        inserts=inserts,
         decode=decode,
-        traffic=traffic(plan, inside, loops_of_rounds(text)),
-        cache_copies=copies(text, [shard_shape(leaf) for leaf in cache_arrays(made.state)]),
-        exchanged=inside,
+        traffic=traffic(plan, exchanged),
+        exchanged=exchanged,
+        copied=cache_copies(text, [shard_shape(leaf) for leaf in cache_arrays(made.state)]),
     )
 
 
-def traffic(plan: Plan, inside: list[Collective], loops: list[Loop]) -> Traffic:
-    """Of one round of K guesses, by the collectives inside the rounds and the loops that these are made of.
-
-    In their order: the drafter's first pass and its others, and the verify pass of each width, of which one runs.
-    """
-    rows = plan.rows // plan.mesh.shape[DATA]
-    K = plan.config.draft_length
-    widths = plan.config.widths
-    drafting = [] if plan.draft is None else [1, K - 1]
-    verifying = [] if plan.draft is None or len(widths) == 1 else [int(width == widths[-1]) for width in widths]
-    expected = [*drafting, *verifying]
-    if len(loops) != len(expected):
-        raise ValueError(f"the round has {len(loops)} loops of unknown length; expected {len(expected)}")
-    passes = dict(zip(loops, expected, strict=True))
-
-    def times(one: Collective) -> int:
-        count = 1
-        for loop in one.loops[1:]:
-            count *= passes[loop] if loop.trips is None else loop.trips
-        return count
-
-    least = message_bytes(plan.target, plan, tokens=1 if plan.draft is None else K + 1)
-    if plan.draft is not None:
-        least += sum(message_bytes(plan.draft, plan, tokens=n) * t for n, t in ((2, 1), (1, K - 1)))
-    # Where a device's part of the vocabulary is as wide as a model, its arrays do not pass for states.
-    states = {side.config.width for side in (plan.target, plan.draft) if side is not None}
-    states -= {plan.target.config.vocab_size // plan.mesh.shape[TENSOR]}
-    others = [one.bytes for one in inside if not any(states & set(shape) for shape in one.shapes)]
-    return Traffic(
-        bytes=sum(one.bytes * times(one) for one in inside),
-        least_bytes=least,
-        largest_other=max(others, default=0) // rows,
-        messages=sum(map(times, inside)),
-    )
+def held(plan: Plan, state: Any) -> tuple[int, int]:
+    """Bytes on a chip of parameters, and of keys and values."""
+    params = shard_bytes([side.params for side in (plan.target, plan.draft) if side is not None])
+    return params, shard_bytes(cache_arrays(state))
 
 
 def shard_shape(leaf: Any) -> tuple[int, ...]:
@@ -133,14 +103,7 @@ def shard_shape(leaf: Any) -> tuple[int, ...]:
 
 def shard_bytes(tree: Any) -> int:
     """Of all arrays of a tree on one device."""
-    return sum(_count(shard_shape(leaf)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+    return sum(math.prod(shard_shape(leaf)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def cache_arrays(state: Any) -> list[Any]:
@@ -149,19 +112,32 @@ def cache_arrays(state: Any) -> list[Any]:
     return [leaf for node in nodes if isinstance(node, KVCache) for leaf in jax.tree.leaves(node)]
 
 
-def _compile(name: str, compile: Any, plan: Plan, state: Any) -> tuple[Program, str]:
+def _compile(name: str, lowered: Lowered, plan: Plan, state: Any) -> tuple[Program, str]:
+    params, caches = held(plan, state)
     start = time.perf_counter()
     try:
-        program = compile()
+        with _anew():
+            program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise TooLargeError(f"{name}: {str(error).splitlines()[0]}") from error
+        raise TooLargeError(f"{name}: {str(error).splitlines()[0]}", params, caches) from error
     seconds = time.perf_counter() - start
-    used = program.memory_analysis()
-    params = shard_bytes([side.params for side in (plan.target, plan.draft) if side is not None])
-    caches = shard_bytes(cache_arrays(state))
-    held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
-    rest = held - params - caches
+    used: Any = program.memory_analysis()
+    kept = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
+    rest = kept - params - caches
     memory = Memory(params, caches, rest, used.temp_size_in_bytes, used.generated_code_size_in_bytes)
     return Program(seconds, memory), program.as_text() or ""
+
+
+@contextlib.contextmanager
+def _anew() -> Iterator[None]:
+    """Compile what is in the cache of compiled programs too: how long that takes is to be found out."""
+    before = jax.config.values["jax_enable_compilation_cache"]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # or it would go by what it knew before
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax
 
 from .. import theory
-from ..sharding import DATA, TENSOR
+from ..models.config import DecoderConfig
+from ..sharding import TENSOR
 from .programs import Plan, Side
 from .topology import Chip
 
@@ -62,11 +63,11 @@ def estimate(plan: Plan, chip: Chip, *, alpha: float, length: int) -> Estimate:
 def forward(side: Side, plan: Plan, chip: Chip, *, tokens: int, length: int) -> Pass:
     """A pass over so many tokens of each row."""
     config = side.config
-    rows = plan.rows // plan.mesh.shape[DATA]
+    rows = plan.group_rows
     held = _held(side)
     shared = config.num_kv_heads % plan.mesh.shape[TENSOR] == 0
     kv_heads = config.num_kv_heads // (plan.mesh.shape[TENSOR] if shared else 1)
-    kv = 2 * rows * length * config.num_layers * kv_heads * config.head_size  # numbers, keys and values
+    kv = 2 * rows * _slots(config, length) * kv_heads * config.head_size  # numbers, keys and values
     # Each query head multiplies with a key and a value.
     per_group = getattr(config, "num_heads", config.num_kv_heads) // config.num_kv_heads
     products = 2 * held.multiplied * rows * tokens + 2 * kv * per_group * tokens
@@ -77,6 +78,13 @@ def forward(side: Side, plan: Plan, chip: Chip, *, tokens: int, length: int) -> 
     )
 
 
+def _slots(config: DecoderConfig, length: int) -> int:
+    """That attention reads of a row, in all layers together: those with a window read no more than that."""
+    window = getattr(config, "sliding_window", None) or length
+    windowed = getattr(config, "windowed", ()) or (True,) * config.num_layers
+    return sum(min(length, window) if has else length for has in windowed)
+
+
 def message_bytes(side: Side, plan: Plan, *, tokens: int) -> int:
     """What a pass over so many tokens must all-reduce on a chip: two results [rows, tokens, D] a layer.
 
@@ -84,7 +92,7 @@ def message_bytes(side: Side, plan: Plan, *, tokens: int) -> int:
     """
     if _held(side).whole:
         return 0
-    rows = plan.rows // plan.mesh.shape[DATA]
+    rows = plan.group_rows
     reduced = 2 if side.config.num_kv_heads % plan.mesh.shape[TENSOR] == 0 else 1
     return reduced * side.config.num_layers * rows * tokens * side.config.width * 2
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,12 +20,14 @@ class Chip(NamedTuple):
     """bytes a second to and from it,"""
     link_bandwidth: float
     """and bytes a second to other chips, all links and both directions together."""
+    largest: tuple[int, ...]
+    """The shape of the largest slice; others have as many axes."""
 
 
 CHIPS = {
-    "v5e": Chip(197e12, 16e9, 819e9, 1600e9 / 8),  # cloud.google.com/tpu/docs/v5e
-    "v5p": Chip(459e12, 95e9, 2765e9, 4800e9 / 8),  # cloud.google.com/tpu/docs/v5p
-    "v6e": Chip(918e12, 32e9, 1640e9, 3584e9 / 8),  # cloud.google.com/tpu/docs/v6e
+    "v5e": Chip(197e12, 16e9, 819e9, 1600e9 / 8, (16, 16)),  # cloud.google.com/tpu/docs/v5e
+    "v5p": Chip(459e12, 95e9, 2765e9, 4800e9 / 8, (16, 20, 28)),  # cloud.google.com/tpu/docs/v5p
+    "v6e": Chip(918e12, 32e9, 1640e9, 3584e9 / 8, (16, 16)),  # cloud.google.com/tpu/docs/v6e
 }
 """By the first part of a topology's name."""
 
@@ -38,13 +41,22 @@ _ALONE = {
 
 
 def chip_of(name: str) -> Chip:
-    """The chip of a topology such as v5e:4x4, or a ValueError."""
+    """The chip of a topology such as v5e:4x4.
+
+    Raises:
+        ValueError: nobody makes such a chip, or such a slice of it. libtpu would end the process for some of them.
+    """
     kind, _, shape = name.partition(":")
     sizes = shape.split("x")
-    if kind not in CHIPS or not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
+    if kind not in CHIPS or not all(re.fullmatch("[1-9][0-9]{0,4}", size) for size in sizes):
         raise ValueError(
             f"topology is {name!r}; expected one of {', '.join(CHIPS)}, then ':' and the shape of a slice, such as "
             "v5e:4x4 or v5p:4x4x4"
+        )
+    largest = CHIPS[kind].largest
+    if len(sizes) != len(largest) or any(int(size) > most for size, most in zip(sizes, largest, strict=True)):
+        raise ValueError(
+            f"topology is {name!r}; expected {len(largest)} sizes, up to {kind}:{'x'.join(map(str, largest))}"
         )
     return CHIPS[kind]
 

@@ -1,15 +1,18 @@
-"""``specdec plan``: what it is asked for, and what it says. That it compiles is tests/plan's."""
+"""``specdec plan``: what it is asked for, and how it says what it found. What it finds is tests/plan's."""
 
+import importlib.util
 import io
 import json
 
 import jax
 import pytest
+from jobs import SMALL
 from rich.console import Console
 
-from specdec_jax.cli import main
+from specdec_jax import plan
+from specdec_jax.cli import UserError, main
 from specdec_jax.cli.meshes import held_whole
-from specdec_jax.cli.plan import SHIPPED, show
+from specdec_jax.cli.plan import SHIPPED, show, show_too_large
 from specdec_jax.models import config_from_json, param_shapes
 
 
@@ -39,7 +42,12 @@ def test_shipped_configurations_have_the_size_of_their_name(name, billions):
         (["--draft", "/nowhere"], "there is no configuration '/nowhere'; expected"),
         (["--topology", "v9:2x2"], "topology is 'v9:2x2'; expected one of v5e, v5p, v6e"),
         (["--alpha", "2"], "alpha is 2.0; expected a probability"),
-        (["--batch", "0"], "batch is 0; expected >= 1"),
+        (["--batch", "0"], "batch is 0; expected an integer from 1"),
+        (["--tensor", "-8"], "tensor is -8; expected an integer from 1"),
+        (["--prompt-slots", "2048"], "prompt_slots is 2048; expected 1 to 2047, for capacity is 2048"),
+        (["--capacity", "64", "--length", "65"], "length is 65; expected 1 to 64, for capacity is 64"),
+        (["--rule", "best"], "best"),
+        (["--controller", "some"], "adaptive"),
     ],
 )
 def test_bad_options_are_refused(options, message, capsys):
@@ -60,33 +68,145 @@ def test_more_chips_than_kv_heads_are_warned_of():
     assert three.endswith("With --tensor 1, 2, 4, 8 they are divided")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"architectures": ["MambaForCausalLM"]}',
+            "has the architecture 'MambaForCausalLM', which is not supported; expected one of LlamaForCausalLM, ",
+        ),
+        ('{"model_type": "mamba"}', "has the architecture 'mamba', which is not supported; expected one of llama, "),
+        ('{"model_type": "llama"}', "config.json has no num_attention_heads, which a llama model needs; add it"),
+        ("{", "config.json (Expecting property name"),
+    ],
+)
+def test_configurations_that_are_none(text, message, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(text)
+    for where in (tmp_path, tmp_path / "config.json"):
+        assert main(["plan", "--target", str(where)]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libtpu" else find(name))
+    assert main(["plan"]) == 2
+    assert capsys.readouterr().err == ("specdec plan: libtpu is not installed; run pip install 'specdec-jax[plan]'\n")
+
+
+@pytest.fixture
+def on_one_device(monkeypatch):
+    """The only device here stands for the slice."""
+    monkeypatch.setattr(plan, "devices_of", lambda name: jax.devices()[:1])
+
+
+@pytest.mark.usefixtures("on_one_device")
+def test_a_drafter_of_another_vocabulary_is_refused(tiny, other, capsys):
+    small = other("small", words=["<unk>", "<end>", "<user>", "<assistant>", "a"])
+    command = ["plan", "--target", str(tiny), "--draft", str(small), "--tensor", "1", "--capacity", "64"]
+    assert main(command) == 2
+    assert "the drafter has a vocabulary of 5 tokens and the target one of 20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "sampled"),
+    [
+        ([], []),
+        (["--rule", "token"], []),
+        (["--rule", "coupled", "--verify-widths", "1", "2", "4"], []),
+        (["--rule", "greedy"], ["--temperature", "0"]),
+        (["--rule", "coupled", "--controller", "constant"], []),
+        (["--controller", "adaptive", "--prefill-chunk", "32"], []),
+    ],
+)
+@pytest.mark.usefixtures("on_one_device")
+def test_what_is_compiled_has_the_controller_and_the_config_of_a_job(told, sampled, tiny, run, monkeypatch):
+    """Of `specdec generate` with the same options."""
+    seen = []
+
+    def generator(*args, controller, **settings):
+        seen.append((controller, args[1]))
+        raise UserError("enough is known")
+
+    def compiled(asked):
+        seen.append((asked.controller, asked.config))
+        raise UserError("enough is known")
+
+    monkeypatch.setattr("specdec_jax.cli.job.generator", generator)
+    monkeypatch.setattr(plan, "compiled", compiled)
+    assert run("--draft", tiny, *told, *sampled)[0] == 2
+    shape = SMALL[: SMALL.index("--max-new-tokens")] + SMALL[SMALL.index("--prefill-chunk") :]
+    models = ["--target", str(tiny), "--draft", str(tiny)]
+    assert main(["plan", *models, "--topology", "v5e:1x1", "--tensor", "1", *shape, *told]) == 2
+    job, planned = seen
+    assert planned == job
+
+
+KINDS = {"params": 12e9, "caches": 5e9, "rest": 0, "temporary": 1e9, "code": 0}
+ASKED = {
+    "plan": {
+        "target": "a",
+        "draft": "b",
+        "topology": "v5e:4x4",
+        "batch": 8,
+        "config": {"capacity": 64},
+        "alpha": 0.7,
+        "length": 32,
+    },
+    "chips": 16,
+    "mesh": {"data": 2, "tensor": 8},
+    "fits": False,
+    "chip_bytes": 16e9,
+}
+
+
+def written(show, found) -> str:
+    file = io.StringIO()
+    show(json.loads(json.dumps(found)), Console(file=file, width=200))
+    return file.getvalue()
+
+
 def test_the_report_is_for_people_and_names_what_does_not_fit():
-    kinds = {"params": 12e9, "caches": 5e9, "rest": 0, "temporary": 1e9, "code": 0, "compile_seconds": 30.0}
-    found = {
-        "plan": {
-            "target": "a",
-            "draft": "b",
-            "topology": "v5e:4x4",
-            "batch": 8,
-            "capacity": 64,
-            "alpha": 0.7,
-            "length": 32,
+    states = {"kind": "all-reduce", "shapes": [[4, 5, 64]], "bytes": 2_000_000, "groups": "", "times": 6}
+    rare = {"kind": "all-gather", "shapes": [[3]], "bytes": 12, "groups": "", "times": 1}
+    copy = {"operation": "copy", "shape": [2, 8, 4], "bytes": 3_000_000, "near": False, "loops": [None]}
+    found = ASKED | {
+        "inserts": [KINDS | {"prompt_slots": 64, "compile_seconds": 30.0, "total": 18e9}],
+        "decode": KINDS | {"compile_seconds": 61.0, "temporary": 2e9, "total": 19e9},
+        "round": {
+            "bytes": 12e6,
+            "least_bytes": 10e6,
+            "times_least": 1.2,
+            "largest_other": 512,
+            "messages": 40,
+            "exchanged": [states, rare],
+            "copies": {"whole": [copy], "layers": [copy, copy], "others": [], "near": []},
         },
-        "chips": 16,
-        "mesh": {"data": 2, "tensor": 8},
-        "fits": False,
-        "chip_bytes": 16e9,
-        "insert": kinds,
-        "decode": kinds | {"temporary": 2e9},
-        "round": {"bytes": 12e6, "least_bytes": 10e6, "largest_other": 512, "messages": 40, "cache_copies": 3},
         "estimate": {"tokens_per_second": 2e4, "plain_tokens_per_second": 1e4, "tokens_per_round": 2.5, "speedup": 2.0},
     }
-    written = io.StringIO()
-    console = Console(file=written, width=200)
-    show(json.loads(json.dumps(found)), console)
-    text = written.getvalue()
+    text = written(show, found)
+    assert text.startswith("a with b on v5e:4x4: 16 chips, data 2 x tensor 8, 8 rows of 64\n")
     assert "does not fit the chip's 16 GB" in text
+    assert "insert 64" in text
+    assert "18.00" in text
     assert "19.00" in text
+    assert "61" in text
     assert "12.0 MB a chip, 1.200 times the least" in text
-    assert "Copies of a cache in the loop: 3" in text
-    assert "20,000 tokens/s with the drafter" in text
+    assert "6 times all-reduce of [4, 5, 64]: 12.00 MB" in text
+    assert "all-gather" not in text  # less than a hundredth of it all
+    assert "Copies in the loop: 1 as large as a cache, 2 as large as one layer of it, 0 as large of other" in text
+    assert "3 times copy of [2, 8, 4], 3.0 MB" in text
+    assert (
+        "At best 10,000 tokens/s without a drafter and 20,000 with it (alpha 0.7, 2.50 tokens a round), 2.00 times"
+        in text
+    )
+    plain = found["plan"] | {"draft": "none"}
+    assert "10,000 tokens/s without a drafter, at 32 tokens a row." in written(show, found | {"plan": plain})
+    assert "It fits the chip's 16 GB" in written(show, found | {"fits": True})
+
+
+def test_what_the_compiler_refuses_is_for_people_too():
+    found = ASKED | {"why": "decode: Ran out of memory", "params": 12e9, "caches": 5e9}
+    text = written(show_too_large, found)
+    assert "12.00 GB of params and 5.00 of caches are 17.00 together" in " ".join(text.split())
+    assert "decode: Ran out of memory" in text

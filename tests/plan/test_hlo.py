@@ -7,59 +7,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from programs import quick
+from texts import PROGRAM, looping
 
-from specdec_jax.plan.hlo import collectives, copies, instructions
-
-PROGRAM = """\
-HloModule jit_f
-
-%add (a.0: bf16[], b.0: bf16[]) -> bf16[] {
-  %a.0 = bf16[] parameter(0)
-  %b.0 = bf16[] parameter(1)
-  ROOT %add.0 = bf16[] add(%a.0, %b.0)
-}
-
-%layer (p.1: (s32[], bf16[4,8])) -> (s32[], bf16[4,8]) {
-  %p.1 = (s32[], bf16[4,8]{1,0:T(8,128)(2,1)}) parameter(0)
-  %x.1 = bf16[4,8]{1,0:T(8,128)(2,1)} get-tuple-element(%p.1), index=1
-  %sum.1 = bf16[4,8]{1,0:T(8,128)(2,1)} all-reduce(%x.1), replica_groups=[2,8]<=[16], to_apply=%add
-  ROOT %t.1 = (s32[], bf16[4,8]{1,0:T(8,128)(2,1)}) tuple(%i.1, %sum.1)
-}
-
-%layers_left (p.2: (s32[], bf16[4,8])) -> pred[] {
-  %p.2 = (s32[], bf16[4,8]{1,0}) parameter(0)
-  %i.2 = s32[] get-tuple-element(%p.2), index=0
-  %n.2 = s32[]{:T(128)} constant(32)
-  ROOT %lt.2 = pred[]{:T(512)} compare(%i.2, %n.2), direction=LT
-}
-
-%rare (p.3: f32[2]) -> f32[2] {
-  %p.3 = f32[2]{0} parameter(0)
-  ROOT %r.3 = (f32[2]{0}, f32[2,3]{1,0}) all-reduce(%p.3, %p.3), replica_groups={{0,1},{2,3}}, to_apply=%add
-}
-
-%usual (p.4: f32[2]) -> f32[2] {
-  ROOT %p.4 = f32[2]{0} parameter(0)
-}
-
-%round (p.5: (bf16[4,8], f32[2])) -> (bf16[4,8], f32[2]) {
-  %p.5 = (bf16[4,8]{1,0}, f32[2]{0}) parameter(0)
-  %w.5 = (s32[], bf16[4,8]{1,0}) while(%p.5), condition=%layers_left, body=%layer
-  %turned.5 = bf16[4,8]{0,1} copy(%x.5)
-  ROOT %c.5 = f32[2]{0} conditional(%b.5, %p.5, %p.5), branch_computations={%usual, %rare}
-}
-
-%running (p.6: (bf16[4,8], f32[2])) -> pred[] {
-  %n.6 = s32[] get-tuple-element(%p.6), index=1
-  ROOT %lt.6 = pred[] compare(%m.6, %n.6), direction=LT
-}
-
-ENTRY %main (a: bf16[4,8]) -> bf16[4,8] {
-  %a = bf16[4,8]{1,0} parameter(0)
-  %before = bf16[4,8]{0,1} copy(%a)
-  ROOT %w.7 = (bf16[4,8]{1,0}, f32[2]{0}) while(%a), condition=%running, body=%round
-}
-"""
+from specdec_jax.plan.hlo import collectives, instructions, loops_of_rounds, parsed
 
 
 def test_collectives_with_their_bytes_and_loops():
@@ -72,9 +22,34 @@ def test_collectives_with_their_bytes_and_loops():
     assert [loop.trips for loop in rare.loops] == [None]
 
 
-def test_copies_count_inside_loops_only():
-    assert copies(PROGRAM, [(4, 8)]) == 1
-    assert copies(PROGRAM, [(4, 9)]) == 0
+@pytest.mark.parametrize(
+    ("line", "kind", "shapes"),
+    [
+        ("%s = bf16[4,8]{1,0} all-reduce-start(%x), replica_groups={{0,1}}", "all-reduce", ((4, 8),)),
+        ("%s = (bf16[4]{0}, bf16[8]{0}) all-gather-start(%x), replica_groups={{0,1}}", "all-gather", ((8,),)),
+        (
+            "%s = ((f32[4]{0}, f32[2]{0}), (f32[8]{0}, f32[4]{0})) all-gather-start(%x, %y), replica_groups={{0,1}}",
+            "all-gather",
+            ((8,), (4,)),
+        ),
+        (
+            "%s = (f32[4]{0}, f32[4]{0}, u32[], u32[]) collective-permute-start(%x), source_target_pairs={{0,1},{1,0}}",
+            "collective-permute",
+            ((4,),),
+        ),
+        ("%s = f32[6]{0} ragged-all-to-all(%x, %y, %z), replica_groups={{0,1}}", "ragged-all-to-all", ((6,),)),
+    ],
+)
+def test_what_begins_counts_for_what_it_brings_alone(line, kind, shapes):
+    (found,) = collectives(looping(f"  {line}"))
+    assert (found.kind, found.shapes) == (kind, shapes)
+
+
+def test_loops_of_a_round_are_those_of_unknown_length():
+    assert loops_of_rounds(PROGRAM) == []
+    inner = PROGRAM.replace("condition=%layers_left", "condition=%running")
+    (loop,) = loops_of_rounds(inner)
+    assert loop.name == "w.5"
 
 
 def test_what_xla_writes_can_be_read():
@@ -85,7 +60,7 @@ def test_what_xla_writes_can_be_read():
         return lax.fori_loop(0, x[0, 0].astype(jnp.int32), body, x)
 
     text = quick(f).lower(jax.ShapeDtypeStruct((40, 40), jnp.float32)).compile().as_text() or ""
-    trips = {tuple(loop.trips for loop in found.loops) for found in instructions(text)}
+    trips = {tuple(loop.trips for loop in found.loops) for found in instructions(parsed(text))}
     assert {(), (None,), (None, 7)} <= trips
     assert collectives(text) == []
 

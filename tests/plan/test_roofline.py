@@ -1,36 +1,22 @@
 """The estimate against sums done by hand."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh
+from small_plans import MESH, ROWS, plan_of
 
-from specdec_jax import GenerateConfig, theory
-from specdec_jax.models import LlamaConfig
-from specdec_jax.plan import Chip, Plan, estimate, side
+from specdec_jax import theory
+from specdec_jax.models import Gemma3Config
+from specdec_jax.plan import Chip, estimate, side
 from specdec_jax.plan.roofline import forward, message_bytes
 
-CONFIG = LlamaConfig(
-    vocab_size=64, width=16, mlp_width=32, num_layers=3, num_heads=8, num_kv_heads=4, head_size=8, max_positions=64
-)
-MESH = AbstractMesh((2, 4), ("data", "tensor"))
-CHIP = Chip(flops=1e9, memory=1e9, memory_bandwidth=1e6, link_bandwidth=1e5)
-ROWS = 6
-"""Of a group of devices."""
-
-
-def plan_of(whole: bool = False, draft: bool = True) -> Plan:
-    target = side(CONFIG, MESH)
-    small = side(dataclasses.replace(CONFIG, num_layers=1, tied_head=True), MESH, whole=whole)
-    return Plan(MESH, target, small if draft else None, 2 * ROWS, 8, GenerateConfig(capacity=32, draft_length=3))
+CHIP = Chip(flops=1e9, memory=1e9, memory_bandwidth=1e6, link_bandwidth=1e5, largest=(4, 4))
 
 
 def test_a_pass_by_hand():
     plan = plan_of()
     layer = (4 * (2 + 2) * 8 + 64) * 16 + 3 * 16 * 32  # products of attention, and of the feed-forward layer
-    numbers = 3 * (layer // 4 + 2 * 16) + 64 * 16 // 4 + 16  # on one of four devices; norms are whole
+    numbers = 3 * (layer // 4 + 2 * 16) + 96 * 16 // 4 + 16  # on one of four devices; norms are whole
     kv = 2 * ROWS * 10 * 3 * 1 * 8  # one of four kv heads
     found = forward(plan.target, plan, CHIP, tokens=4, length=10)
     assert found.memory == pytest.approx(2 * (numbers + kv) / 1e6)
@@ -39,6 +25,14 @@ def test_a_pass_by_hand():
     # A ring of four sends and receives three quarters of it, twice.
     assert found.messages == pytest.approx(2 * 3 * ROWS * 4 * 16 * 2 * 3 / 1e5)
     assert found.seconds == max(found.memory, found.products) + found.messages
+
+
+def test_layers_with_a_window_read_no_more_than_that():
+    config = Gemma3Config(64, 16, 32, 3, 8, 4, 8, 64, sliding_window=4, windowed=(True, True, False))
+    windowed, plan = side(config, MESH), plan_of()
+    at = [forward(windowed, plan, CHIP, tokens=1, length=length).memory for length in (0, 3, 4, 5, 10)]
+    slot = 2 * 2 * ROWS * 8 / 1e6  # seconds for keys and values of one kv head of a layer
+    assert [after - at[0] for after in at[1:]] == pytest.approx([9 * slot, 12 * slot, 13 * slot, 18 * slot])
 
 
 def test_a_whole_drafter_sends_nothing():

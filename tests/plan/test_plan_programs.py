@@ -1,0 +1,32 @@
+"""What is compiled is what the slots of a job would run, to the last letter of the lowered programs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CASES = [
+    {"data": data, "draft": draft, "controller": controller, "prompt": prompt, "config": config}
+    for data, draft, controller, prompt, config in [
+        (2, "cut", "constant", 20, {"capacity": 96, "draft_length": 3}),
+        (2, "cut", "throughput", 20, {"capacity": 96, "draft_length": 3}),
+        (4, "whole", "throughput", 150, {"capacity": 200, "draft_length": 8, "rule": "coupled", "prefill_chunk": 128}),
+        (8, "none", "constant", 70, {"capacity": 96, "rule": "greedy"}),
+    ]
+]
+
+
+@pytest.mark.heavy
+def test_the_programs_are_those_of_a_job():
+    settings = {"PYTHONPATH": str(HERE.parents[1]), "JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, HERE / "lowered_on_eight_devices.py", json.dumps(CASES)]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    for line, case in zip(found, CASES, strict=True):
+        assert line["same"] == [True] * 3, case
+    assert len({line["text"] for line in found}) == len(CASES)  # the controller is part of the program
