@@ -130,7 +130,7 @@ class LossConfig:
     name: str = "forward_kl"
     """forward_kl, reverse_kl, jensen_shannon, total_variation, negative_log_acceptance, hybrid, or cross_entropy."""
     temperature: float = 1.0
-    """That both distributions are taken at."""
+    """That both distributions are taken at. At another than 1 every loss sees the tokens of a draft vocabulary only."""
     eta: float = 3.0
     """Of hybrid: how fast it turns from KL to total variation as acceptance grows."""
     beta: float = 0.5

@@ -15,7 +15,7 @@ from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, hea
 from specdec_jax.models.layers import linear
 
 from .chunks import sums_in_chunks
-from .losses import LOSSES, acceptance, cross_entropy
+from .losses import LOSSES, OF_ACCEPTANCE, acceptance, cross_entropy
 from .teacher import head_rows
 from .unrolled import in_step, unrolled_features
 
@@ -79,8 +79,9 @@ def feature_head_student(
 ) -> Student:
     """A feature head, unrolled over ``steps`` guesses on its own output, guess j weighing ``decay ** j``.
 
-    ``frozen`` comes from `frozen_for_head`. The loss looks at the teacher through the draft vocabulary alone, as if it
-    had no other tokens; alpha is that of all.
+    ``frozen`` comes from `frozen_for_head`. Alpha, and at temperature 1 the losses made of it, count what the teacher
+    says of tokens outside of the draft vocabulary as refused. The divergences look at it through the draft vocabulary
+    alone, as if it had no other tokens; so do all losses at another temperature, at which its total is not kept.
 
     Args:
         config: the head.
@@ -116,7 +117,7 @@ def feature_head_student(
         def per_position(features, log_total, outs, following):
             teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
             student = nnx.merge(graph, params).draft_logits(outs)
-            return _each(lambda q: distance(teacher, q, following), student), _each(
+            return _each(lambda q: distance(teacher, q, log_total, following), student), _each(
                 lambda q: acceptance(teacher, q, log_total=log_total), student
             )
 
@@ -160,7 +161,7 @@ def draft_model_student(
         def per_position(features, log_total, outs, following):
             teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
             student = linear(outs, rows).astype(jnp.float32)
-            return _each(lambda q: distance(teacher, q, following), student), _each(
+            return _each(lambda q: distance(teacher, q, log_total, following), student), _each(
                 lambda q: acceptance(teacher, q, log_total=log_total), student
             )
 
@@ -193,15 +194,17 @@ def _next(tokens: Int[Array, "B T"]) -> Int[Array, "B T"]:
 
 
 def _distance(loss: str, temperature: float, options: dict[str, float]) -> Callable[..., Array]:
-    """``(teacher [n, V], student [n, V], following [n]) -> [n]``"""
+    """``(teacher [n, V], student [n, V], log_total [n], following [n]) -> [n]``"""
     if loss == CROSS_ENTROPY:
-        return lambda teacher, student, following: cross_entropy(
+        return lambda teacher, student, log_total, following: cross_entropy(
             jnp.minimum(following, student.shape[-1] - 1), student, temperature=temperature
         )
     if loss not in LOSSES:
         raise ValueError(f"loss is {loss!r}; expected one of {', '.join(LOSS_NAMES)}")
     chosen = LOSSES[loss]
-    return lambda teacher, student, following: chosen(teacher, student, temperature=temperature, **options)
+    if loss in OF_ACCEPTANCE and temperature == 1:
+        return lambda teacher, student, log_total, following: chosen(teacher, student, log_total=log_total, **options)
+    return lambda teacher, student, log_total, following: chosen(teacher, student, temperature=temperature, **options)
 
 
 def _each(measure: Callable[[Array], Array], student: Float[Array, "n S V"]) -> Float[Array, "n S"]:

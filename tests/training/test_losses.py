@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specdec_jax.training import LOSSES, acceptance, cross_entropy, masked_mean
+from specdec_jax.training.losses import OF_ACCEPTANCE
 
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
 VALUES = {
@@ -78,12 +79,75 @@ def test_the_teacher_gets_no_gradient(name):
     np.testing.assert_array_equal(jax.grad(lambda t: LOSSES[name](t, y))(x), np.zeros(9))
 
 
-@pytest.mark.parametrize("name", ["forward_kl", "jensen_shannon", "total_variation", "hybrid"])
-def test_a_token_that_the_teacher_never_says_leaves_everything_finite(name):
+@each_loss
+@pytest.mark.parametrize("last", [0.2, 30.0, -np.inf], ids=["said", "said most", "never said"])
+def test_a_token_that_the_teacher_never_says_leaves_everything_finite(name, last):
+    """Such as a hole in its vocabulary, whatever the student says there."""
     x = jnp.array([0.0, 1.0, -jnp.inf])
-    value, gradient = jax.value_and_grad(lambda s: LOSSES[name](x, s))(jnp.array([0.3, 0.1, 0.2]))
+    value, gradient = jax.value_and_grad(lambda s: LOSSES[name](x, s))(jnp.array([0.3, 0.1, last]))
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
+    assert last > 0 or gradient[2] == 0
+
+
+def test_reverse_kl_leads_away_from_what_the_teacher_never_says():
+    x, y = jnp.array([0.0, 1.0, -jnp.inf]), jnp.array([0.3, 0.1, 0.2])
+    assert jax.grad(lambda s: LOSSES["reverse_kl"](x, s))(y)[2] > 1
+    p, q = jax.nn.softmax(x), jax.nn.softmax(y)
+    want = (q[:2] * jnp.log(q[:2] / p[:2])).sum() + q[2] * (jnp.log(q[2]) + 126 * np.log(2))  # 2^-126, the least
+    assert float(LOSSES["reverse_kl"](x, y)) == pytest.approx(float(want), rel=1e-5)
+
+
+# ---- a student that knows some of the tokens ----
+
+# p of the tokens it knows, q, and by hand: 1 - alpha, -log alpha, and the hybrid with the KL of p divided anew.
+KNOWN = [
+    ((0.1, 0.1), (0.5, 0.5), (0.8, 1.609438, 0.360951)),  # alpha .2, KL 0, weight exp(-.6)
+    ((0.5, 0.2), (0.4, 0.6), (0.4, 0.510826, 0.367300)),  # alpha .6, KL (5/7, 2/7) to q .202176, weight exp(-1.8)
+]
+
+
+@pytest.mark.parametrize(("p", "q", "values"), KNOWN)
+@pytest.mark.parametrize("place", range(3))
+def test_acceptance_of_all_tokens(place, p, q, values):
+    """Alpha is sum min(p, q) with q = 0 elsewhere, however large the logits are."""
+    teacher, total = logits(p, 2.5), jnp.float32(2.5)
+    assert float(LOSSES[OF_ACCEPTANCE[place]](teacher, logits(q, -1.0), log_total=total)) == pytest.approx(
+        values[place], abs=1e-5
+    )
+    assert float(acceptance(teacher, logits(q), log_total=total)) == pytest.approx(1 - values[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", OF_ACCEPTANCE)
+def test_a_total_of_the_known_tokens_changes_nothing(name):
+    x, y = jax.random.normal(jax.random.key(0), (2, 3, 9))
+    total = jax.nn.logsumexp(x / 2, axis=-1)
+    want = LOSSES[name](x, y, temperature=2.0)
+    np.testing.assert_allclose(LOSSES[name](x, y, temperature=2.0, log_total=total), want, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OF_ACCEPTANCE)
+def test_gradient_of_the_acceptance_of_all_tokens(name):
+    """As of a student of all tokens that gives the last of them nothing."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=7), rng.normal(size=6)
+    total = jnp.float32(np.log(np.exp(x).sum()))
+
+    def value(y, weighed_at):
+        p, q, at = np.exp(x[:6]) / np.exp(x).sum(), np.exp(y) / np.exp(y).sum(), np.exp(weighed_at)
+        alpha, weight = np.minimum(p, q).sum(), np.exp(-3 * np.minimum(p, at / at.sum()).sum())
+        divergence = (p / p.sum() * np.log(p / p.sum() / q)).sum()
+        return {
+            "total_variation": 1 - alpha,
+            "negative_log_acceptance": -np.log(alpha),
+            "hybrid": weight * divergence + (1 - weight) * (1 - alpha),
+        }[name]
+
+    step = 1e-6
+    numeric = [(value(y + d, y) - value(y - d, y)) / (2 * step) for d in np.eye(6) * step]
+    teacher = jnp.asarray(x[:6], jnp.float32)
+    found = jax.grad(lambda s: LOSSES[name](teacher, s, log_total=total))(jnp.asarray(y, jnp.float32))
+    np.testing.assert_allclose(found, numeric, atol=2e-5)
 
 
 def test_jensen_shannon_at_another_beta():

@@ -160,6 +160,23 @@ def test_a_student_with_a_vocabulary_of_its_own(lesson, tiny_target):
     np.testing.assert_allclose(found.alpha[0], want, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["head", "model"])
+def test_the_losses_of_acceptance_are_those_of_all_tokens(kind, lesson, tiny_target):
+    """Total variation is 1 - alpha, whatever a draft vocabulary leaves out."""
+    batch, config, ids, params, frozen = lesson
+    if kind == "head":
+        student = feature_head_student(config, steps=2, loss="total_variation", chunk=64)
+    else:
+        shape, params = from_layers(tiny_target, (0, 2))
+        model = text_model_from_config(shape, dtype=jnp.float32, layers="unrolled")
+        student = draft_model_student(model, draft_ids=ids, loss="total_variation", chunk=64)
+        frozen = frozen_for_model(tiny_target.params, ids)
+    found = jax.jit(student.measure)(params, frozen, batch)
+    np.testing.assert_allclose(found.loss, found.count - found.alpha, rtol=1e-4)
+    unknown = 1 - jax.nn.softmax(batch.features @ head_rows(tiny_target.params).T)[..., ids].sum(-1)
+    assert unknown.mean() > 0.1, "there is something to count"
+
+
 @pytest.mark.parametrize("layers", at_once(["stacked", "unrolled"], ["unrolled"]))
 def test_a_student_of_some_layers(layers, tiny_target, samples, lesson):
     """It is the target with the other layers taken out, and learns."""
