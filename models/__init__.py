@@ -6,12 +6,15 @@ from .errors import LoadError
 from .feature_head_files import LoadedHead, find_head, head_for, heads, load_head, save_head
 from .gemma3 import Gemma3Config
 from .gpt2 import GPT2Config
+from .int8 import Int8Weight, Weights
 from .language_model import (
     TextModel,
+    dtype_of,
     init_params,
     model_from_config,
     param_shapes,
     param_shardings,
+    quantised,
     text_model_from_config,
 )
 from .llama import LlamaConfig
@@ -29,6 +32,7 @@ __all__ = [
     "Checkpoint",
     "GPT2Config",
     "Gemma3Config",
+    "Int8Weight",
     "LlamaConfig",
     "LoadError",
     "Loaded",
@@ -40,8 +44,10 @@ __all__ = [
     "TextModel",
     "TextStream",
     "Tokenizer",
+    "Weights",
     "check_pair",
     "config_from_json",
+    "dtype_of",
     "find_head",
     "head_for",
     "heads",
@@ -55,6 +61,7 @@ __all__ = [
     "pair",
     "param_shapes",
     "param_shardings",
+    "quantised",
     "resolve",
     "save",
     "save_checkpoint",

@@ -18,6 +18,7 @@ from specdec_jax._typing import Array, PyTree
 from .config import DecoderConfig
 from .errors import LoadError, blamed
 from .huggingface import read_json
+from .int8 import Int8Weight, refuse_int8
 from .language_model import param_shapes
 from .leaves import Shape
 from .new_directory import new_directory
@@ -25,7 +26,7 @@ from .registry import CONFIGS, family_of_config
 from .save import write_tokenizer
 from .sizes import check_numbers
 from .stack import Layout, resolve
-from .stored import CHUNK_BYTES, chunk_of, open_arrays, read_array
+from .stored import CHUNK_BYTES, chunk_of, open_arrays, read_array, read_int8
 from .tokenizer import Tokenizer
 from .weights import check_tensors, is_stacked
 
@@ -60,8 +61,10 @@ def save_checkpoint(
 
     Raises:
         FileExistsError: the directory is not empty, or another process is writing it.
+        ValueError: the parameters were rounded to int8.
     """
     family_of_config(config)
+    refuse_int8(params, "a checkpoint")
     assert dataclasses.is_dataclass(config)
     settings = {
         "config": type(config).__name__,
@@ -96,6 +99,7 @@ def load_checkpoint(
         dtype: of the parameters; by default the one they were written in.
         shardings: one for all parameters, or a tree of them in the shape of the parameters, or a function of the
             configuration and ``layers`` that gives one; by default each array comes whole onto JAX's default device.
+            What has the places of an `Int8Weight` is rounded to one.
 
     Raises:
         LoadError: it is no checkpoint of this project, or a damaged one.
@@ -117,15 +121,21 @@ def load_checkpoint(
         shardings = jax.tree.map(lambda _: one, abstract)
     check_tensors(directory, shapes, {_name(path): leaf.shape for path, leaf in tree_leaves_with_path(abstract)})
     _check_chunks(directory, {name: chunk_of(array) for name, array in arrays.items()}, shapes)
-    jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), abstract, shardings)  # before any is read
+
+    def fits(leaf: jax.ShapeDtypeStruct, where: Sharding | Int8Weight) -> None:
+        (where.values if isinstance(where, Int8Weight) else where).shard_shape(leaf.shape)
+
+    jax.tree.map(fits, abstract, shardings)  # before any is read
 
     wanted = jnp.dtype(written if dtype is None else dtype)
 
-    def read(path: KeyPath, sharding: Sharding) -> Array:
+    def read(path: KeyPath, where: Sharding | Int8Weight) -> Array | Int8Weight:
+        reading = read_int8 if isinstance(where, Int8Weight) else read_array
         with blamed(f"cannot read {_name(path)} of {directory}", _ADVICE):
-            return read_array(arrays[_name(path)], wanted, sharding)
+            return reading(arrays[_name(path)], wanted, where)
 
-    return Checkpoint(config, tree_map_with_path(read, shardings), layers)
+    params = tree_map_with_path(read, shardings, is_leaf=lambda node: isinstance(node, Int8Weight))
+    return Checkpoint(config, params, layers)
 
 
 def _name(path: KeyPath) -> str:

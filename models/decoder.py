@@ -98,7 +98,7 @@ class Decoder(nnx.Module):
     def logits(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """The head, in the parameters' dtype."""
         head = self.embedding if self.head is None else self.head
-        return linear(features, head.weight[...])
+        return linear(features, head.weight.get_value())
 
     def _layers(self, tokens, positions, hidden_layers, attend_with, memory, depth=None):
         """The layers over the tokens; ``attend_with(index, memory, q, k, v, scale) -> (mixed, memory)``."""

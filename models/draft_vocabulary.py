@@ -11,17 +11,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from specdec_jax._typing import Array, Float, Int
+from specdec_jax._typing import Int
 from specdec_jax.lm import LanguageModel
 
 from .errors import LoadError
 from .feature_head import draft_places
 from .huggingface import read_json
-from .language_model import model_from_config
+from .int8 import Weights
+from .language_model import dtype_of, model_from_config
 from .load import Loaded, load
 from .names import resolve
 from .pairs import check_pair, pair
@@ -34,16 +36,18 @@ def write_draft_ids(directory: Path, ids: Sequence[int] | Int[np.ndarray, "Vd"])
     (directory / FILE).write_text(json.dumps({"ids": [int(i) for i in ids]}) + "\n", encoding="utf-8")
 
 
-def load_draft(path_or_name: str | os.PathLike[str], target: Loaded, *, mesh: Mesh | None = None) -> Loaded:
+def load_draft(
+    path_or_name: str | os.PathLike[str], target: Loaded, *, mesh: Mesh | None = None, weights: Weights = "float"
+) -> Loaded:
     """Load a model to draft for ``target``: fit by `pair`, and with its draft vocabulary if it brings one.
 
-    ``mesh`` is `load`'s.
+    ``mesh`` and ``weights`` are `load`'s.
 
     Raises:
         LoadError: as `load`, or the list of ids makes no sense.
         ValueError: as `pair`.
     """
-    draft = load(path_or_name, mesh=mesh, check=lambda draft: check_pair(target, draft))
+    draft = load(path_or_name, mesh=mesh, weights=weights, check=lambda draft: check_pair(target, draft))
     path = resolve(path_or_name).path / FILE
     return pair(target, narrowed(draft, _ids(path, draft.model.vocab_size)) if path.is_file() else draft)
 
@@ -57,11 +61,11 @@ def narrowed(draft: Loaded, ids: Int[np.ndarray, "Vd"]) -> Loaded:
         if not len(ids):
             raise ValueError(f"no id of the draft vocabulary is a token of {draft.name}; expected one at least")
     params = draft.params
-    rows: Float[Array, "V D"] = (params["head"] if "head" in params else params["embedding"])["weight"]
+    rows = (params["head"] if "head" in params else params["embedding"])["weight"]
     config = dataclasses.replace(draft.config, tied_head=False)  # pyright: ignore[reportArgumentType]
     layers = "stacked" if 0 not in params["layers"] else "unrolled"
-    inner = model_from_config(config, dtype=rows.dtype, layers=layers)
-    whole = {**params, "head": {"weight": rows[ids]}}
+    inner = model_from_config(config, dtype=dtype_of(params), layers=layers)
+    whole = {**params, "head": {"weight": jax.tree.map(lambda part: part[ids], rows)}}
     width = draft.model.vocab_size
     return draft._replace(
         model=_spread(inner, width), params={"model": whole, "draft_place": draft_places(ids, width)}, config=config

@@ -21,7 +21,8 @@ from .attention import over_cache, visible
 from .attention_kernels import find
 from .family import Build
 from .gated import gated_block
-from .layers import Linear, RMSNorm, linear
+from .int8 import lookup
+from .layers import Linear, RMSNorm
 from .llama import LlamaConfig
 from .rope import Rope
 
@@ -66,7 +67,7 @@ class FeatureHead(nnx.Module):
 
     def fuse(self, hidden: Float[Array, "B T n E"]) -> Float[Array, "B T D"]:
         """The target's states as one feature."""
-        return self.fusion(hidden.reshape(*hidden.shape[:2], -1).astype(self.fusion.weight[...].dtype))
+        return self.fusion(hidden.reshape(*hidden.shape[:2], -1).astype(self.norm.weight[...].dtype))
 
     def __call__(
         self,
@@ -86,7 +87,7 @@ class FeatureHead(nnx.Module):
 
     def draft_logits(self, features: Float[Array, "B T D"]) -> Float[Array, "B T Vd"]:
         """Over the draft vocabulary, in float32."""
-        return linear(self.norm(features), self.head.weight[...]).astype(jnp.float32)
+        return self.head(self.norm(features)).astype(jnp.float32)
 
 
 def init_head_params(
@@ -138,7 +139,7 @@ def feature_model(config: FeatureHeadConfig, dtype: jnp.dtype, max_positions: in
         def attend_over(index, cache, q, k, v, scale):
             return over_cache(attention.attend, q, k, v, cache, index, seen, scale=scale)
 
-        embeddings = params["embedding"][tokens].astype(dtype)
+        embeddings = lookup(params["embedding"], tokens, dtype).astype(dtype)
         return nnx.merge(graph, params["head"])(features, embeddings, positions, attend_over, cache)
 
     def logits(params: PyTree, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:

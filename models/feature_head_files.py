@@ -13,17 +13,19 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from specdec_jax._typing import Array, Float, PyTree
+from specdec_jax._typing import Array, PyTree
 from specdec_jax.lm import FeatureModel
 
 from .errors import LoadError
 from .feature_head import FeatureHead, FeatureHeadConfig, draft_places, feature_model
 from .huggingface import open_safetensors, read_json
+from .int8 import Int8Weight, Weights, checked, matrices, refuse_int8
+from .language_model import dtype_of
 from .llama import LlamaConfig
 from .load import Loaded
 from .sizes import check_numbers
 from .tensor_files import write_tensors
-from .weights import Tensors, check_tensors
+from .weights import Tensors, check_tensors, int8_rows
 
 SETTINGS = "drafter.json"
 """By this file a directory is known as a feature head."""
@@ -68,7 +70,9 @@ def save_head(
 
     Raises:
         OSError: the disk is full, or the directory cannot be written. An older head stays as it was.
+        ValueError: the parameters were rounded to int8.
     """
+    refuse_int8(params, "writing a feature head")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, np.ndarray] = {_IDS: np.asarray(draft_ids, np.int32)}
@@ -79,7 +83,7 @@ def save_head(
         elif storage == "bfloat16":
             tensors[name] = array.astype(jnp.bfloat16)
         else:
-            tensors[name], tensors[name + _SCALE] = _quantised(array)
+            tensors[name], tensors[name + _SCALE] = int8_rows(array)
     settings = {
         "kind": _KIND,
         "config": {**dataclasses.asdict(config), "layer": dataclasses.asdict(config.layer)},
@@ -113,8 +117,10 @@ def heads() -> list[str]:
     return sorted(place.parent.name for place in _SHIPPED.glob(f"*/{SETTINGS}"))
 
 
-def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float32) -> LoadedHead:
-    """Read what `save_head` wrote, into ``dtype``.
+def load_head(
+    directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float32, weights: Weights = "float"
+) -> LoadedHead:
+    """Read what `save_head` wrote, into ``dtype``, with its matrices in int8 if ``weights`` says so.
 
     Raises:
         LoadError: it is no feature head, or a damaged one.
@@ -127,23 +133,27 @@ def load_head(directory: str | os.PathLike[str], *, dtype: DTypeLike = jnp.float
             f"{directory / SETTINGS} says {config.layer.num_layers} layers, but {_WEIGHTS} has only "
             f"{len(tensors.shapes)} tensors; write it again"
         )
-    abstract = _by_name(nnx.to_pure_dict(nnx.state(_abstract(config, jnp.dtype(dtype)))))
+    module = _abstract(config, jnp.dtype(dtype))
+    abstract, in_rows = _by_name(nnx.to_pure_dict(nnx.state(module))), _by_name(matrices(module))
+    rounding = checked(weights) == "int8"
     scales = [name for name in tensors.shapes if name.endswith(_SCALE)]
     expected = {name: leaf.shape for name, leaf in abstract.items()} | {_IDS: (config.draft_vocab_size,)}
     check_tensors(tensors.path, tensors.shapes, expected, scales)
 
-    def value(name: str) -> Array:
-        array = _whole(tensors, name)
+    def value(name: str) -> Array | Int8Weight:
+        array, scale = _whole(tensors, name), None
         if array.dtype == np.int8:
             scale = _whole(tensors, name + _SCALE) if name + _SCALE in scales else np.zeros(0, np.float32)
             if scale.shape != array.shape[:-1]:
                 raise LoadError(
                     f"{directory / _WEIGHTS} has {name} in int8 without a scale for each row; write it again"
                 )
-            array = array.astype(np.float32) * scale[..., None]
-        if not np.isfinite(array.astype(np.float32)).all():
+            scale = scale.astype(np.float32)
+        if not np.isfinite(array.astype(np.float32) if scale is None else 128 * scale).all():
             raise LoadError(f"{name} of {directory / _WEIGHTS} is not finite; expected numbers, so write it again")
-        return jnp.asarray(array, dtype)
+        if rounding and in_rows[name]:
+            return Int8Weight(*map(jnp.asarray, int8_rows(array) if scale is None else (array, scale)))
+        return jnp.asarray(array if scale is None else array.astype(np.float32) * scale[..., None], dtype)
 
     ids = _whole(tensors, _IDS)
     if ids.dtype != np.int32 or ids[0] < 0 or ids[-1] >= config.layer.vocab_size or (np.diff(ids) <= 0).any():
@@ -164,7 +174,7 @@ def head_for(head: LoadedHead, target: Loaded) -> tuple[FeatureModel, PyTree]:
         ValueError: it was made for a target of another shape.
     """
     config = head.config
-    embedding: Float[Array, "V E"] = target.params["embedding"]["weight"]
+    embedding: Array | Int8Weight = target.params["embedding"]["weight"]
     wanted = {
         "vocab_size": (config.layer.vocab_size, target.config.vocab_size),
         "width": (config.hidden_width, embedding.shape[1]),
@@ -181,7 +191,7 @@ def head_for(head: LoadedHead, target: Loaded) -> tuple[FeatureModel, PyTree]:
             f"the feature head {head.name} reads layer {deepest}, but {target.name} has {target.config.num_layers} "
             "layers; expected the target that it was trained on"
         )
-    dtype = jax.tree.leaves(head.params)[0].dtype
+    dtype = dtype_of(head.params)
     params = {
         "head": head.params,
         "embedding": embedding,
@@ -200,7 +210,7 @@ def _by_name(params: PyTree) -> dict[str, Any]:
     return {".".join(str(getattr(key, "key", key)) for key in path): leaf for path, leaf in leaves}
 
 
-def _nested(by_name: Mapping[str, Array]) -> PyTree:
+def _nested(by_name: Mapping[str, Array | Int8Weight]) -> PyTree:
     tree: dict[Any, Any] = {}
     for name, leaf in by_name.items():
         *path, last = (int(part) if part.isdigit() else part for part in name.split("."))
@@ -209,13 +219,6 @@ def _nested(by_name: Mapping[str, Array]) -> PyTree:
             node = node.setdefault(part, {})
         node[last] = leaf
     return tree
-
-
-def _quantised(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers from -127 to 127, and what to multiply each row with."""
-    scale = np.abs(array).max(axis=-1) / 127
-    scale = np.where(scale > 0, scale, 1).astype(np.float32)
-    return np.rint(array / scale[..., None]).astype(np.int8), scale
 
 
 def _settings(path: Path) -> tuple[FeatureHeadConfig, dict[str, Any]]:

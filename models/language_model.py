@@ -20,8 +20,10 @@ from .attention_kernels import Kernel, KernelName, find
 from .config import DecoderConfig
 from .decoder import Decoder
 from .family import Build
+from .int8 import Weights, checked, in_int8, matrices, places_in_int8, refuse_int8
 from .registry import family_of_config
 from .stack import Layout, resolve
+from .weights import is_stacked
 
 
 def default_dtype() -> jnp.dtype:
@@ -122,24 +124,59 @@ def init_params(
     return nnx.to_pure_dict(nnx.state(_build(config, dtype, resolve(layers), nnx.Rngs(params=key))))
 
 
-def param_shapes(config: DecoderConfig, *, dtype: DTypeLike | None = None, layers: Layout = "auto") -> PyTree:
-    """The parameters' shapes and dtypes, for which nothing is computed."""
+def param_shapes(
+    config: DecoderConfig,
+    *,
+    dtype: DTypeLike | None = None,
+    layers: Layout = "auto",
+    weights: Weights = "float",
+) -> PyTree:
+    """The parameters' shapes and dtypes, for which nothing is computed; `Int8Weight`s of them where they are int8."""
     dtype = default_dtype() if dtype is None else jnp.dtype(dtype)
-    state = nnx.state(_abstract(config, dtype, resolve(layers)))
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(state))
+    abstract = _abstract(config, dtype, resolve(layers))
+    state = nnx.to_pure_dict(nnx.state(abstract))
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+    if checked(weights) == "float":
+        return shapes
+    return jax.eval_shape(lambda params: in_int8(params, matrices(abstract)), shapes)
 
 
-def param_shardings(config: DecoderConfig, mesh: AnyMesh, *, layers: Layout = "auto", whole: bool = False) -> PyTree:
+def param_shardings(
+    config: DecoderConfig,
+    mesh: AnyMesh,
+    *,
+    layers: Layout = "auto",
+    whole: bool = False,
+    weights: Weights = "float",
+) -> PyTree:
     """Where each parameter lies: cut over the mesh's ``tensor`` devices, or ``whole`` on each of them.
 
     Whole is for a drafter so small that its all-reduces would take longer than reading its weights.
     """
     shapes = param_shapes(config, layers=layers)
+    abstract = _abstract(config, default_dtype(), resolve(layers))
     if whole:
-        return jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec()), shapes)
-    state = nnx.state(_abstract(config, default_dtype(), resolve(layers)))
-    axes = nnx.to_pure_dict(state, lambda leaf: leaf.get_metadata().get("axes", PartitionSpec()))
-    return shardings(shapes, mesh, axes)
+        found = jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec()), shapes)
+    else:
+        state = nnx.state(abstract)
+        axes = nnx.to_pure_dict(state, lambda leaf: leaf.get_metadata().get("axes", PartitionSpec()))
+        found = shardings(shapes, mesh, axes)
+    return found if checked(weights) == "float" else places_in_int8(found, matrices(abstract))
+
+
+def quantised(config: DecoderConfig, params: PyTree) -> PyTree:
+    """The parameters with their matrices in int8, for the same model: half the bytes of bfloat16.
+
+    It can be traced. `load` rounds as it reads, and never holds more than one matrix in floats.
+    """
+    refuse_int8(params, "rounding to int8")
+    layers = "stacked" if is_stacked(params) else "unrolled"
+    return in_int8(params, matrices(_abstract(config, default_dtype(), layers)))
+
+
+def dtype_of(params: PyTree) -> jnp.dtype:
+    """That the model of these parameters computes in, whatever its matrices are held in."""
+    return params["norm"]["weight"].dtype
 
 
 def _build(config: DecoderConfig, dtype: jnp.dtype, layers: Layout, rngs: nnx.Rngs) -> Decoder:

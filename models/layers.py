@@ -15,10 +15,12 @@ from jax.sharding import PartitionSpec as P
 from specdec_jax._typing import Array, Float, Int
 from specdec_jax.sharding import VOCAB
 
+from .int8 import Int8Weight, contract, lookup, product
+
 _INITIAL_SCALE = 0.02  # standard deviation of fresh weights
 
 
-def linear(x: Float[Array, "B T I"], weight: Float[Array, "*out I"]) -> Float[Array, "B T *out"]:
+def linear(x: Float[Array, "B T I"], weight: Float[Array, "*out I"] | Int8Weight) -> Float[Array, "B T *out"]:
     """``x @ weight.T``, with weights as Hugging Face stores them: the axis that is summed over comes last.
 
     The weights are the left operand, because XLA:CPU is fastest so: all products of SmolLM2-135M on two cores take
@@ -30,8 +32,7 @@ def linear(x: Float[Array, "B T I"], weight: Float[Array, "*out I"]) -> Float[Ar
     rest = -rows % 4
     if rows > 2 and rest:
         x = jnp.pad(x.reshape(1, rows, size), ((0, 0), (0, rest), (0, 0)))
-    product = lax.dot_general(weight, x, (((weight.ndim - 1,), (2,)), ((), ())))
-    y = jnp.moveaxis(product, (-2, -1), (0, 1))
+    y = jnp.moveaxis(product(weight, x) if isinstance(weight, Int8Weight) else contract(weight, x), (-2, -1), (0, 1))
     return y if y.shape[:2] == (B, T) else y[0, :rows].reshape(B, T, *weight.shape[:-1])
 
 
@@ -51,11 +52,12 @@ class Linear(nnx.Module):
     ):
         shape = (*stack, *out, in_size)
         names = P(*(None,) * len(stack), *axes)
-        self.weight = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), shape, dtype), axes=names)
+        weight = _INITIAL_SCALE * jax.random.normal(rngs.params(), shape, dtype)
+        self.weight = nnx.Param(weight, axes=names, matrix=True)
         self.bias = nnx.Param(jnp.zeros(shape[:-1], dtype), axes=P(*names[:-1])) if bias else None
 
     def __call__(self, x: Float[Array, "B T I"]) -> Float[Array, "B T *out"]:
-        y = linear(x, self.weight[...])
+        y = linear(x, self.weight.get_value())
         if self.bias is None:
             return y
         return y + self.bias[...][None, None]
@@ -118,11 +120,12 @@ class Embedding(nnx.Module):
 
     def __init__(self, vocab_size: int, width: int, *, scale: float | None = None, dtype: jnp.dtype, rngs: nnx.Rngs):
         weight = _INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype)
-        self.weight = nnx.Param(weight, axes=P(VOCAB, None))
+        self.weight = nnx.Param(weight, axes=P(VOCAB, None), matrix=True)
         self.scale = scale
+        self.dtype = dtype
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        x = self.weight[...][tokens]
+        x = lookup(self.weight.get_value(), tokens, self.dtype)
         # The scale is rounded first, as it was when models with one were trained.
         return x if self.scale is None else x * jnp.asarray(self.scale, x.dtype)
 
@@ -132,10 +135,11 @@ class PositionedEmbedding(nnx.Module):
 
     def __init__(self, vocab_size: int, max_positions: int, width: int, *, dtype: jnp.dtype, rngs: nnx.Rngs):
         weight = _INITIAL_SCALE * jax.random.normal(rngs.params(), (vocab_size, width), dtype)
-        self.weight = nnx.Param(weight, axes=P(VOCAB, None))
+        self.weight = nnx.Param(weight, axes=P(VOCAB, None), matrix=True)
         self.positions = nnx.Param(_INITIAL_SCALE * jax.random.normal(rngs.params(), (max_positions, width), dtype))
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Float[Array, "B T D"]:
         table = self.positions[...]
         # Only padding and the slack of a cache lie past the table; what is computed there counts for nothing.
-        return self.weight[...][tokens] + table[jnp.minimum(positions, table.shape[0] - 1)]
+        row = lookup(self.weight.get_value(), tokens, table.dtype)
+        return row + table[jnp.minimum(positions, table.shape[0] - 1)]

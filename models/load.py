@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, SingleDeviceSharding
 from jax.typing import DTypeLike
 
 from specdec_jax._typing import PyTree
@@ -22,7 +23,8 @@ from .family import Family
 from .gguf_file import GGUFFile
 from .gguf_tokenizer import tokenizer_from_gguf
 from .huggingface import read_json, tensors_from_directory, tokenizer_from_directory
-from .language_model import checked_dtype, model_from_config, param_shardings
+from .int8 import Weights, checked
+from .language_model import checked_dtype, model_from_config, param_shapes, param_shardings
 from .leaves import Spec
 from .names import resolve as place_of
 from .registry import GGUF_ARCHITECTURES, HF_ARCHITECTURES, HF_MODEL_TYPES, family_of
@@ -37,7 +39,7 @@ class Loaded(NamedTuple):
 
     model: LanguageModel
     params: PyTree
-    """Nested dicts of arrays."""
+    """Nested dicts of arrays, and of `Int8Weight`s where these were asked for."""
     tokenizer: Tokenizer | None
     """None for a directory without tokenizer.json, or a GGUF file without a vocabulary."""
     config: DecoderConfig
@@ -56,6 +58,7 @@ def load(
     hidden_layers: tuple[int, ...] | None = None,
     mesh: Mesh | None = None,
     whole: bool = False,
+    weights: Weights = "float",
     check: Callable[[Loaded], None] | None = None,
 ) -> Loaded:
     """Load a model with its weights and its tokenizer.
@@ -68,17 +71,23 @@ def load(
         layers: how layers are held and run, see `stack.Layout`.
         hidden_layers: layers after which ``apply`` gives out its states, see `model_from_config`.
         mesh: devices to put the parameters on, straight into their shards or ``whole``, see `param_shardings`.
+        weights: ``int8`` holds the matrices rounded, see `Int8Weight`: a smaller and faster drafter, or another target.
         check: called with all but the params, before these are read; what it raises ends the loading.
 
     Raises:
         LoadError: before anything is compiled, for a missing, truncated or foreign file, an architecture or a
             quantisation that is not supported, or tensors that do not fit the configuration.
     """
-    dtype = checked_dtype(dtype)
+    dtype, weights = checked_dtype(dtype), checked(weights)
     path, name = place_of(path_or_name)
 
     def place(config: DecoderConfig, *, layers: Layout) -> PyTree:
-        return None if mesh is None else param_shardings(config, mesh, layers=layers, whole=whole)
+        if mesh is not None:
+            return param_shardings(config, mesh, layers=layers, whole=whole, weights=weights)
+        if weights == "float":
+            return None
+        here = SingleDeviceSharding(jax.local_devices()[0])
+        return jax.tree.map(lambda _: here, param_shapes(config, layers=layers, weights=weights))
 
     if (path / SETTINGS).exists():
         loaded, read = _checkpoint(path, name, dtype, layers, hidden_layers, place)

@@ -12,6 +12,7 @@ import numpy as np
 from specdec_jax._typing import PyTree
 
 from .config import DecoderConfig
+from .int8 import refuse_int8
 from .new_directory import new_directory
 from .registry import family_of_config
 from .tensor_files import write_tensors
@@ -50,9 +51,10 @@ def save(
     Raises:
         FileExistsError: the directory is not empty, or another process is writing it.
         OSError: the disk is full, or the directory cannot be written.
-        ValueError: config.json cannot say what the configuration says.
+        ValueError: config.json cannot say what the configuration says, or the parameters were rounded to int8.
     """
     family = family_of_config(config)
+    refuse_int8(params, "a Hugging Face directory")
     # Refused before anything is written.
     raw = family.config_to_hf(config) | _tokens(tokenizer) | dict(special_ids or {})
     raw["dtype"] = str(np.dtype(jax.tree.leaves(params)[0].dtype))

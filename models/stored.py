@@ -6,9 +6,9 @@ read here.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,14 @@ from jax.sharding import Sharding
 
 from specdec_jax._typing import Array
 
+from .int8 import Int8Weight
 from .leaves import Shape
-from .weights import aligned
+from .weights import aligned, int8_rows
 
 if TYPE_CHECKING:
     import tensorstore as ts
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 22
 """Of an array as it is written. One is read as a whole."""
@@ -69,17 +72,43 @@ def _parts(shape: Shape, size: Shape) -> Iterator[tuple[slice, ...]]:
 
 def read_array(array: "ts.TensorStore", dtype: jnp.dtype, sharding: Sharding) -> Array:
     """The array in its shards, of which this process reads its own alone, each once for all devices."""
-    import tensorstore as ts
+    return jax.make_array_from_callback(array.shape, sharding, _once(lambda index: _read(array, index, dtype)))
 
-    chunk = chunk_of(array)
-    done: dict[str, np.ndarray] = {}
 
-    def shard(index: tuple[slice, ...] | None) -> np.ndarray:
+def read_int8(array: "ts.TensorStore", dtype: jnp.dtype, where: Int8Weight) -> Int8Weight:
+    """The same rounded to int8, by the process that reads it: whole rows, which may be more than its shards."""
+    rows = _once(lambda index: int8_rows(_read(array, (*index, slice(None)), dtype)))
+
+    def values(index: Any) -> np.ndarray:
+        return rows(index[:-1]).values[..., index[-1]]
+
+    def scale(index: Any) -> np.ndarray:
+        return rows(index).scale
+
+    shape = tuple(array.shape)
+    return Int8Weight(
+        jax.make_array_from_callback(shape, where.values, values),
+        jax.make_array_from_callback(shape[:-1], where.scale, scale),
+    )
+
+
+def _once(read: Callable[[Any], T]) -> Callable[[Any], T]:
+    """By the slices of an array, remembering what was read."""
+    done: dict[str, T] = {}
+
+    def get(index: Any) -> T:
         if str(index) not in done:
-            there = array[index][ts.d[:].translate_to[0]]
-            buffer = done[str(index)] = aligned(there.shape, dtype)
-            for part in _parts(there.shape, chunk):
-                buffer[part] = there[part].read().result()
+            done[str(index)] = read(index)
         return done[str(index)]
 
-    return jax.make_array_from_callback(array.shape, sharding, shard)
+    return get
+
+
+def _read(array: "ts.TensorStore", index: tuple[slice, ...], dtype: jnp.dtype) -> np.ndarray:
+    import tensorstore as ts
+
+    there = array[index][ts.d[:].translate_to[0]]
+    buffer = aligned(there.shape, dtype)
+    for part in _parts(there.shape, chunk_of(array)):
+        buffer[part] = there[part].read().result()
+    return buffer

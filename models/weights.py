@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Sharding
 
-from specdec_jax._typing import PyTree
+from specdec_jax._typing import Array, PyTree
 from specdec_jax.sharding import put
 
 from .errors import LoadError
+from .int8 import Int8Weight, rounded
 from .leaves import Leaf, Spec
 
 HEAD = "lm_head.weight"
@@ -107,7 +109,7 @@ def assemble(
 
     Tensors are read one at a time and parameters made one at a time, the largest first: the host never holds more than
     what is done, the parameter in the making, and some rows of a tensor. With ``shardings``, a tree like the
-    parameters, each device is given its part alone.
+    parameters, each device is given its part alone, and what has the places of an `Int8Weight` is rounded to one.
     """
     expected = spec.shapes()
     # Old checkpoints store RoPE's frequencies, and some a second copy of a tied head (see `has_own_head`).
@@ -151,8 +153,21 @@ def assemble(
     params: dict[Any, Any] = {}
     for _, path, make in sorted(jobs, key=lambda job: -job[0]):
         # On the CPU the buffer, which nobody else has, becomes the array; jnp.asarray would hold three of them.
-        _put(params, path, put(make(), shardings and _get(shardings, path)))
+        _put(params, path, _placed(make(), shardings and _get(shardings, path)))
     return params
+
+
+def _placed(array: np.ndarray, where: Sharding | Int8Weight | None) -> Array | Int8Weight:
+    return Int8Weight(*map(put, int8_rows(array), where)) if isinstance(where, Int8Weight) else put(array, where)
+
+
+def int8_rows(weight: np.ndarray) -> Int8Weight:
+    """A matrix rounded on the host, some rows at a time."""
+    rows = weight.reshape(-1, weight.shape[-1])
+    values, scale = aligned(rows.shape, jnp.dtype(jnp.int8)), aligned(rows.shape[:1], jnp.dtype(jnp.float32))
+    for part in row_blocks(rows.shape):
+        values[part], scale[part] = rounded(rows[part], np)
+    return Int8Weight(values.reshape(weight.shape), scale.reshape(weight.shape[:-1]))
 
 
 def aligned(shape: tuple[int, ...], dtype: jnp.dtype) -> np.ndarray:
@@ -177,7 +192,7 @@ def _fill(places: Sequence[np.ndarray], blocks: Iterable[np.ndarray]) -> None:
     assert not left, "blocks are all of a tensor"
 
 
-def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: jax.Array) -> None:
+def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Array | Int8Weight) -> None:
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
