@@ -12,10 +12,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from tyro.conf import OmitArgPrefixes
 
 from ..control import adaptive, constant
 from ..drafters import ngram
-from ..models import Tokenizer
+from ..models import Tokenizer, dtype_of
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
 from ..testing.checks import SIGNIFICANCE
@@ -29,6 +30,7 @@ from . import UserError, consoles, drafting, requests
 from .options import parse
 from .output import known
 from .prompts import SHIPPED, from_file
+from .weights import HELD, Held
 
 _TEMPERATURE = 1.0
 _SHOWN = 6
@@ -72,9 +74,11 @@ class Options:
     """Most rows that are answered or drawn at a time."""
     seed: int = 0
     """Of everything drawn; the same seed gives the same report."""
+    weights: OmitArgPrefixes[Held] = HELD
 
     def __post_init__(self):
         self.config("block")
+        self.weights.check(self.draft)
         for name in ("max_new_tokens", "draws", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
@@ -106,8 +110,10 @@ def main(args: Sequence[str]) -> int:
     errors = consoles.errors(style="dim")
     prompts = from_file(options.prompt_file)
     errors.print(f"loading {options.target}")
-    target = drafting.load_target(options.target, options.draft, layers=options.layers)
-    made = drafting.make(options.draft, target)
+    held = options.weights
+    target = drafting.load_target(options.target, options.draft, layers=options.layers, weights=held.target_weights)
+    held.announce(target, errors)
+    made = drafting.make(options.draft, target, weights=held.draft_weights)
     pair = Pair(made.target.model, made.target.params, made.drafter, made.params)
     asked, faults = requests.prepare(
         prompts,
@@ -126,15 +132,16 @@ def main(args: Sequence[str]) -> int:
             f"the shortest prompt has {len(shortest)} tokens, after which a row has room for {room}; expected room for "
             f"the {DEPTH} tokens that are drawn: a shorter prompt or a larger --capacity"
         )
-    dtype = str(jax.tree.leaves(target.params)[0].dtype)
+    dtype = str(dtype_of(target.params))
 
     console, found = consoles.console(), []
-    console.print(f"{options.target} with {made.name}, {dtype}, K = {options.draft_length}\n", markup=False)
+    name = drafting.named(options.target, options.weights.target_weights)
+    console.print(f"{name} with {made.name}, {dtype}, K = {options.draft_length}\n", markup=False)
     for finding in findings(pair, ids, options, dtype, target.tokenizer, errors):
         found.append(finding)
         console.print(_line(finding))
     holds = all(finding.holds for finding in found)
-    report = {"target": options.target, "draft": made.name, "dtype": dtype, "holds": holds}
+    report = {"target": name, "draft": made.name, "dtype": dtype, "holds": holds}
     checks = [dataclasses.asdict(finding) | {"idle": finding.idle} for finding in found]
     print(json.dumps(report | {"checks": checks}))
     return 0 if holds else 1

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from ..control import Costs
+from ..models import dtype_of
 from ..state import GenerateConfig
 from . import UserError, cache_folder
 from .drafting import Drafting
@@ -21,16 +22,15 @@ from .drafting import Drafting
 
 def key(drafting: Drafting, config: GenerateConfig, batch: int) -> dict[str, Any]:
     """All that costs depend on, ready for JSON. (Acceptance rules differ by next to nothing.)"""
-    leaves = jax.tree.leaves(drafting.target.params)
     return {
         "device": jax.devices()[0].device_kind,
         "devices": jax.device_count(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "target": drafting.target.name,
-        "target_parameters": sum(leaf.size for leaf in leaves),
+        "target_parameters": sum(leaf.size for leaf in jax.tree.leaves(drafting.target.params)),
         "draft": drafting.name,
         "draft_parameters": sum(leaf.size for leaf in jax.tree.leaves(drafting.params)),
-        "dtype": str(leaves[0].dtype),
+        "dtype": str(dtype_of(drafting.target.params)),
         "batch": batch,
         "capacity": config.capacity,
         "widths": list(config.widths),

@@ -5,14 +5,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from .._typing import PyTree
 from ..drafters import Drafter, draft_model, early_exit, feature_head, ngram
 from ..lm import FeatureModel, LanguageModel
-from ..models import NAMES, Loaded, LoadError, find_head, head_for, heads, load, load_draft, load_head, resolve
+from ..models import (
+    NAMES,
+    Loaded,
+    LoadError,
+    Weights,
+    dtype_of,
+    find_head,
+    head_for,
+    heads,
+    load,
+    load_draft,
+    load_head,
+    resolve,
+)
 from . import UserError
 
 _EXIT = "exit:"
@@ -35,16 +47,25 @@ class Drafting(NamedTuple):
 
 
 def load_target(path_or_name: str, *drafts: str, **how: Any) -> Loaded:
-    """`models.load` of the target, once it is known that there is something by the name of each of the ``drafts``."""
+    """`models.load` of the target, once it is known that there is something by the name of each of the ``drafts``.
+
+    With ``weights`` of int8 it has another name, for it is another model.
+    """
     for draft in filter(is_model, drafts):
         resolve(draft, known=(*NAMES, *heads()))
-    return load(path_or_name, **how)
+    target = load(path_or_name, **how)
+    return target._replace(name=named(target.name, how.get("weights", "float")))
 
 
-def make(name: str, target: Loaded, mesh: Mesh | None = None) -> Drafting:
+def named(name: str, weights: Weights) -> str:
+    """What a model is called whose matrices are held so."""
+    return name if weights == "float" else f"{name} in {weights}"
+
+
+def make(name: str, target: Loaded, mesh: Mesh | None = None, *, weights: Weights = "float") -> Drafting:
     """``none``, ``ngram``, ``exit:M``, the directory or name of a feature head, or the path or name of a model.
 
-    A model's parameters are cut over the mesh, if there is one.
+    A model's parameters are cut over the mesh, if there is one; ``weights`` are those of a model or head.
     """
     if name == "none":
         return Drafting(name, target, None, None)
@@ -56,11 +77,11 @@ def make(name: str, target: Loaded, mesh: Mesh | None = None) -> Drafting:
         return Drafting(name, target, early_exit(shallow, reads=reads), target.params, lambda K: [(shallow, 1, K)])
     head = find_head(name)
     if head is not None:
-        return _head(head, target)
-    draft = _load(name, target, mesh)
+        return _head(head, target, weights)
+    draft = _load(name, target, mesh, weights)
     model = draft.model
     return Drafting(
-        draft.name,
+        named(draft.name, weights),
         target,
         draft_model(model),
         draft.params,
@@ -71,11 +92,16 @@ def make(name: str, target: Loaded, mesh: Mesh | None = None) -> Drafting:
 
 def is_model(name: str) -> bool:
     """Whether this ``--draft`` is a language model of its own, which others than this package can load."""
-    return name not in ("none", "ngram") and not name.startswith(_EXIT) and find_head(name) is None
+    return has_weights(name) and find_head(name) is None
 
 
-def _head(path: Path, target: Loaded) -> Drafting:
-    head = load_head(path, dtype=jax.tree.leaves(target.params)[0].dtype)
+def has_weights(name: str) -> bool:
+    """Whether this ``--draft`` is a model or a head."""
+    return name not in ("none", "ngram") and not name.startswith(_EXIT)
+
+
+def _head(path: Path, target: Loaded, weights: Weights) -> Drafting:
+    head = load_head(path, dtype=dtype_of(target.params), weights=weights)
     try:
         model, params = head_for(head, target)
     except ValueError as error:
@@ -83,7 +109,12 @@ def _head(path: Path, target: Loaded) -> Drafting:
     built = target._replace(model=target.variant(hidden_layers=head.config.hidden_layers))
     guess, learn = _pass_of(model, True), _pass_of(model, False)
     return Drafting(
-        head.name, built, feature_head(model), params, lambda K: [(guess, 1, K), (learn, K + 1, 1)], repr(head.config)
+        named(head.name, weights),
+        built,
+        feature_head(model),
+        params,
+        lambda K: [(guess, 1, K), (learn, K + 1, 1)],
+        repr(head.config),
     )
 
 
@@ -110,10 +141,10 @@ def _depth(name: str, target: Loaded) -> int:
     return int(text)
 
 
-def _load(name: str, target: Loaded, mesh: Mesh | None) -> Loaded:
+def _load(name: str, target: Loaded, mesh: Mesh | None, weights: Weights) -> Loaded:
     """A model that can draft for the target; UserError where a token does not mean the same to both."""
     try:
-        return load_draft(name, target, mesh=mesh)
+        return load_draft(name, target, mesh=mesh, weights=weights)
     except LoadError:
         raise
     except ValueError as error:

@@ -22,6 +22,7 @@ from .drain import STOPPED, Drain, draining
 from .meshes import held_whole, mesh_of
 from .options import CONFIG, SAMPLING, AnyFile, check_integers, check_text, parse
 from .prompts import form_of
+from .weights import HELD, Held
 
 _FILES = (".txt", ".json", ".ndjson", ".csv", ".md", ".log", ".gz")
 """Suffixes of what nobody would call a directory."""
@@ -93,11 +94,13 @@ class Options:
     """With --scope host or pod: how many hosts there are."""
     process: int | None = None
     """With --scope host or pod: the number of this one, from 0."""
+    weights: OmitArgPrefixes[Held] = HELD
     sampling: OmitArgPrefixes[SamplingParams] = SAMPLING
     config: OmitArgPrefixes[GenerateConfig] = CONFIG
 
     def __post_init__(self):
         self.sampling.check()
+        self.weights.check(self.draft)
         requests.check_rule(self.config, self.sampling)
         check_integers(self, max_new_tokens=(1, 2**31), batch=(1, 2**31), seed=(0, 2**32))
         if bool(self.prompts) == (self.prompt_file is not None):
@@ -187,8 +190,11 @@ def _answer(options: Options, host: Host, drain: Drain, errors: Console) -> int:
             raise UserError(f"{file} is no regular file; expected one, for a job reads its prompts again to go on")
         prompts = [] if options.is_job else in_order.prompts_of(options)
         mesh = mesh_of(options.tensor, options.batch, everywhere=options.scope == "pod")
-        target = drafting.load_target(options.target, options.draft, mesh=mesh)
-        chosen = drafting.make(options.draft, target, None if options.draft_whole else mesh)
+        held = options.weights
+        target = drafting.load_target(options.target, options.draft, mesh=mesh, weights=held.target_weights)
+        on = None if options.draft_whole else mesh
+        chosen = drafting.make(options.draft, target, on, weights=held.draft_weights)
+    options.weights.announce(target, errors)
     whole = None if options.tensor is None else held_whole(target.name, target.config, options.tensor)
     if whole is not None:
         errors.print(whole, markup=False)

@@ -14,6 +14,7 @@ from ..state import GenerateConfig
 from ..theory import expected_tokens
 from . import UserError, consoles, costs, drafting
 from .options import CONFIG, parse
+from .weights import HELD, Held
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +38,11 @@ class Options:
     """Times that they are timed; the median counts."""
     alphas: tuple[float, ...] = ()
     """Also time rounds at these acceptances, simulated by a coin, against what the closed forms make of the costs."""
+    weights: OmitArgPrefixes[Held] = HELD
     config: OmitArgPrefixes[GenerateConfig] = CONFIG
 
     def __post_init__(self):
+        self.weights.check(self.draft)
         for name in ("batch", "rounds", "repeats"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
@@ -54,7 +57,10 @@ def main(args: Sequence[str]) -> int:
 
     errors = consoles.errors(style="dim")
     errors.print(f"loading {options.target}")
-    made = drafting.make(options.draft, drafting.load_target(options.target, options.draft))
+    held = options.weights
+    target = drafting.load_target(options.target, options.draft, weights=held.target_weights)
+    held.announce(target, errors)
+    made = drafting.make(options.draft, target, weights=held.draft_weights)
     assert made.drafter is not None, "Options refuses none"
     errors.print("timing rounds of several lengths")
     config = options.config

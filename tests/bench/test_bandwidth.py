@@ -55,10 +55,14 @@ def test_bandwidth_is_bytes_over_the_median(monkeypatch):
 
 
 def test_useless_parameters_look_like_the_old_ones():
-    params = {"weight": 3 + 2 * jax.random.normal(jax.random.key(1), (64, 64)), "place": jnp.arange(4, dtype=jnp.int32)}
+    weight = 3 + 2 * jax.random.normal(jax.random.key(1), (64, 64))
+    params = {"weight": weight, "rounded": jnp.rint(9 * weight).astype(jnp.int8), "place": jnp.arange(4)}
     found = useless(params, jax.random.key(0))
     assert found["weight"].shape == (64, 64)
     assert found["weight"].mean() == pytest.approx(3.0, abs=0.2)
     assert found["weight"].std() == pytest.approx(2.0, abs=0.2)
     assert abs(np.corrcoef(found["weight"].ravel(), params["weight"].ravel())[0, 1]) < 0.1
+    assert found["rounded"].dtype == jnp.int8
+    assert found["rounded"].std() == pytest.approx(18.0, abs=2)
+    assert abs(np.corrcoef(found["rounded"].ravel(), params["rounded"].ravel())[0, 1]) < 0.1
     assert (found["place"] == params["place"]).all()

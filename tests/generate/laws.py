@@ -17,6 +17,7 @@ from specdec_jax import (
     early_exit,
     feature_head,
     generate,
+    models,
     ngram,
 )
 from specdec_jax.testing import (
@@ -33,6 +34,11 @@ V, K, EACH = 4, 3, 10_000
 TARGET, PARAMS = markov_model(V, order=2), random_logits(7, V, V, V)
 DRAFT, DRAFT_PARAMS = draft_model(markov_model(V)), random_logits(8, V, V)
 HEAD_PARAMS = random_logits(9, V, V, V)
+SHAPE = models.LlamaConfig(V, 8, 12, 1, 2, 1, 4, 16)
+SMALL, SMALL_PARAMS = (
+    models.model_from_config(SHAPE, dtype=jnp.float32),
+    models.quantised(SHAPE, jax.tree.map(lambda leaf: 8 * leaf, models.init_params(SHAPE, jax.random.key(1)))),
+)
 BROKEN_DRAFT_PARAMS = np.where(np.arange(V)[:, None] == 2, np.nan, DRAFT_PARAMS)
 
 # Prompts of uneven lengths, some of which repeat themselves; sampling values; limits.
@@ -54,13 +60,14 @@ WIDTH = max(len(prompt) for prompt, _, _ in GROUPS)
 RECIPES = {
     "none": (None, None),
     "draft_model": (DRAFT, DRAFT_PARAMS),
+    "draft_model in int8": (draft_model(SMALL), SMALL_PARAMS),
     "early_exit": (early_exit(TARGET), HEAD_PARAMS),
     "feature_head": (feature_head(markov_head(V, order=2)), HEAD_PARAMS),
     "ngram": (ngram(max_ngram=3), None),
 }
 
 
-ON_MODELS = ("draft_model", "early_exit", "feature_head")
+ON_MODELS = ("draft_model", "draft_model in int8", "early_exit", "feature_head")
 """Those that run a model to guess; the recipes are tested in two files, for the time they take."""
 
 SAMPLED = [name for name in RULES if name != "greedy"]  # that by equality
