@@ -16,6 +16,8 @@ def report(found: dict[str, Any], console: Console) -> None:
     for one in found["batches"]:
         console.print(Group(_contest(one), _acceptance(one), _summary(one)), "")
     console.print(_rounds(found["round"]))
+    if "startup" in found:
+        console.print(_startup(found["startup"]))
     console.print(
         "Spread: the fastest repeat less the slowest, in shares of the median. Roofline: the share of the time, "
         "reading prompts left out, that the bytes to be read would take. Same: tokens that are the first one's.\n"
@@ -67,6 +69,15 @@ def _rounds(costs: dict[str, Any]) -> Table:
     for name, cost in costs.items():
         parts = [f"{1e3 * cost[part]:.1f}" for part in ("round_seconds", "verify_seconds", "draft_seconds")]
         table.add_row(name, *parts, f"{cost['ratio']:.3f}")
+    return table
+
+
+def _startup(found: dict[str, Any]) -> Table:
+    table = _table("start-up of specdec generate, in seconds", "import", "load", "compile", "answer")
+    for name, told in (("nothing compiled yet", "cold"), ("programs kept", "warm")):
+        one = found[told]
+        parts = (f"{one[f'{part}_seconds']:.1f}" for part in ("import", "load", "compile", "answer"))
+        table.add_row(name, *parts)
     return table
 
 

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes
 
 from ..models import Loaded, load, pair, resolve, save
 from ..sampling import SamplingParams
 from ..state import GenerateConfig
-from . import UserError, consoles, costs, drafting, requests
+from . import UserError, consoles, costs, drafting, requests, startup
 from .options import File, check_outputs, parse
 from .output import known
 from .prompts import SHIPPED, from_file
+from .weights import HELD, Held
 
 _CONFIG = GenerateConfig(capacity=512, draft_length=7, prefill_chunk=128)
 _PICTURES = (".png", ".svg", ".pdf")
@@ -57,11 +60,16 @@ class Options:
     """Processor threads for either side."""
     transformers: bool = True
     """Run transformers too, which comes with specdec-jax[bench]; it speculates at batch 1 only."""
+    startup: bool = True
+    """Also time how long specdec generate takes to begin: in two processes, the first with nothing compiled yet, the
+    second with what the first has kept."""
     picture: File = None
     """Draw speed by batch size and acceptance by place; .png, .svg or .pdf."""
+    weights: OmitArgPrefixes[Held] = HELD
 
     def __post_init__(self):
         self.config()
+        self.weights.check(self.draft)
         for name in ("max_new_tokens", "repeats", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected >= 1")
@@ -91,8 +99,10 @@ def main(args: Sequence[str]) -> int:
 
     errors = consoles.errors(style="dim")
     prompts = from_file(options.prompt_file)
+    begins = _startup(options, errors) if options.startup else None
     errors.print(f"loading {options.target}")
-    target = drafting.load_target(options.target, options.draft)
+    target = drafting.load_target(options.target, options.draft, weights=options.weights.target_weights)
+    options.weights.announce(target, errors)
     config = options.config()
     asked, faults = requests.prepare(
         prompts,
@@ -119,15 +129,29 @@ def main(args: Sequence[str]) -> int:
             progress=errors.print,
         )
     found["threads"] = options.threads
+    if begins is not None:
+        found["startup"] = {name: one._asdict() for name, one in begins.items()}
     _show(found, options)
     return 0
+
+
+def _startup(options: Options, errors: Console) -> dict[str, startup.StartUp]:
+    errors.print("starting specdec generate, twice")
+    return startup.measure(
+        options.target,
+        options.draft,
+        target_weights=options.weights.target_weights,
+        draft_weights=options.weights.draft_weights,
+        capacity=options.capacity,
+        draft_length=options.draft_length,
+    )
 
 
 def _drafted(options: Options, target: Loaded):
     """The target as the drafter needs it built, and the drafter."""
     from .. import bench
 
-    made = drafting.make(options.draft, target)
+    made = drafting.make(options.draft, target, weights=options.weights.draft_weights)
     assert made.drafter is not None, "Options refuses none"
     passes = [bench.Pass(*one) for one in made.passes(options.draft_length)]
     name, params = made.name, made.params

@@ -50,6 +50,10 @@ FOUND = {
     "batches": [contest(1, transformers=entry(10.0)), contest(8)],
     "round": {"plain": {"round_seconds": 0.05, "verify_seconds": 0.04, "draft_seconds": 0.0, "ratio": 1.25}},
     "second_call_traces": 0,
+    "startup": {
+        told: {"import_seconds": 1.0, "load_seconds": 2.0, "compile_seconds": compiling, "answer_seconds": 0.25}
+        for told, compiling in (("cold", 30.0), ("warm", 3.0))
+    },
 }
 
 
@@ -65,6 +69,8 @@ def test_tables():
         "adaptive 0.50 2.50 0.75 -",
         "Adaptive, by measured costs: 2.00 of plain, 1.33 of best fixed.",
         "plain 50.0 40.0 0.0 1.250",
+        "nothing compiled yet 1.0 2.0 30.0 0.2",
+        "programs kept 1.0 2.0 3.0 0.2",
     ):
         assert line in lines
     assert any("Memory is read at 20.0 GB/s" in line for line in lines)

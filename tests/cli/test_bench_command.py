@@ -31,6 +31,7 @@ def threads_stay(monkeypatch):
 
 
 SMALL = ["--capacity", "64", "--max-new-tokens", "12", "--repeats", "1", "--draft-length", "2", "--fixed", "2"]
+SMALL += ["--no-startup"]
 
 
 def bench(*args) -> int:
