@@ -46,15 +46,15 @@ def find(kernel: str | Kernel) -> Kernel:
     """The kernel of a name, for ``auto`` of this machine; a ValueError for a name that is none."""
     if isinstance(kernel, Kernel):
         return kernel
-    name = _of_backend() if kernel == "auto" else kernel
+    name = of_backend(jax.default_backend()) if kernel == "auto" else kernel
     if name not in _KERNELS:
         names = ", ".join(map(repr, get_args(KernelName)))
         raise ValueError(f"attention is {kernel!r}; expected one of {names}, or a Kernel")
     return _KERNELS[name]
 
 
-def _of_backend() -> str:
-    backend = jax.default_backend()
+def of_backend(backend: str) -> KernelName:
+    """What ``auto`` stands for on one of JAX's backends."""
     if backend == "tpu":
         return "paged"
     if backend != "gpu":

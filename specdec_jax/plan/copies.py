@@ -78,7 +78,8 @@ def _part(one: Copy, cache: tuple[int, ...]) -> str:
     # Inside of the rounds and of their passes, nothing but attention goes round for a time that is not known before.
     if any(loop.trips is None for loop in one.loops[2:]) and numbers % _block(cache) == 0:
         return "layer"
-    if numbers < layer or not (numbers % layer == 0 or any(size % slots == 0 for size in one.shape)):
+    # Slots stay an axis, whatever becomes of the others; keys and values may be copied as one.
+    if numbers % layer or not layer <= numbers <= 2 * cache[0] * layer or all(size % slots for size in one.shape):
         return ""
     return "whole" if numbers >= cache[0] * layer else "layer"
 

@@ -16,6 +16,7 @@ from ..control import Controller, Costs
 from ..drafters import Drafter, draft_model
 from ..lm import LanguageModel
 from ..models import model_from_config, param_shapes, param_shardings
+from ..models.attention_kernels import of_backend
 from ..models.config import DecoderConfig
 from ..sharding import DATA, AnyMesh, check_rows
 from ..state import GenerateConfig
@@ -59,8 +60,8 @@ class Plan(NamedTuple):
 
 
 def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False) -> Side:
-    """A model in bfloat16, its parameters cut over the mesh or ``whole`` on every device."""
-    model = model_from_config(config, dtype=jnp.bfloat16, layers=_LAYERS)
+    """A model as it is loaded on TPUs, in bfloat16, its parameters cut over the mesh or ``whole`` on every device."""
+    model = model_from_config(config, dtype=jnp.bfloat16, layers=_LAYERS, attention=of_backend("tpu"))
     shapes = param_shapes(config, dtype=jnp.bfloat16, layers=_LAYERS)
     return Side(config, model, _placed(shapes, param_shardings(config, mesh, layers=_LAYERS, whole=whole)))
 

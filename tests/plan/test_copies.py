@@ -162,7 +162,10 @@ def copied(shape: str, *, deep: bool = False, layout: str = "") -> CacheCopies:
         ("3,4,264,8", "whole"),  # no layer of the one is less than all of the other
         ("3,4,264,2", "layers"),
         ("1,264,12,2", "layers"),
-        ("3,4,33,16", "layers"),  # in tiles
+        ("3,4,33,16", "others"),  # as many numbers, but no slots
+        ("4,3,4,264,8", "whole"),  # keys and values at once
+        ("8,3,4,264,8", "others"),
+        ("265,3,4,8", "others"),
         ("6335,1", ""),
         ("6337,1", "others"),
         ("3,4,264,1", ""),

@@ -15,8 +15,8 @@ import pytest
 HERE = Path(__file__).parent
 GROUPS = "[2,8]<=[16]"
 """Chips 0 to 7, and 8 to 15."""
-V, D, L, S = 6144, 1024, 2, 520
-"""Of the target; S with room for a block of guesses that hangs over 512."""
+V, D, L, S = 6144, 1024, 2, 640
+"""Of the target; S with room for a block of guesses that hangs over 512, in whole pages of TPUs' attention."""
 SMALL_D = 512
 """Of the drafter, which has one layer."""
 ROWS, K = 32, 3
@@ -45,7 +45,7 @@ DRAFT = TARGET | {
 }
 CASES = {
     "pair": ["--batch", str(2 * ROWS), "--capacity", "512", "--draft-length", str(K), "--prompt-slots", "60"],
-    "adaptive": ["--batch", "16", "--capacity", "128", "--draft-length", "1", "--rule", "coupled", "--draft-whole"],
+    "adaptive": ["--batch", "64", "--capacity", "300", "--draft-length", "1", "--rule", "coupled", "--draft-whole"],
     "insert too large": ["--draft", "none", "--batch", "32", "--capacity", "395000"],
     "too large to compile": ["--draft", "none", "--batch", "32", "--capacity", "496000"],
     "odd batch": ["--batch", "33"],
@@ -219,7 +219,7 @@ def test_the_adaptive_controller_can_be_read_too(ran):
     """It is that of a job under the coupled rule, here with rounds of one guess by a drafter that is whole."""
     report = found(ran, "adaptive", 0)
     assert (report["plan"]["controller"], report["fits"]) == ("adaptive", True)
-    assert report["round"]["least_bytes"] == 2 * L * 2 * 8 * 2 * D
+    assert report["round"]["least_bytes"] == 2 * L * 2 * ROWS * 2 * D
     assert report["round"]["copies"]["whole"] == report["round"]["copies"]["layers"] == []
 
 
