@@ -1,5 +1,7 @@
 """What a student is measured by is what its drafter would be accepted with."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -221,3 +223,50 @@ def test_layers_that_are_not_there(tiny_target):
 def test_a_loss_that_is_none(lesson):
     with pytest.raises(ValueError, match=r"loss is 'kl'; expected one of forward_kl, .*, cross_entropy"):
         feature_head_student(lesson[1], loss="kl")
+
+
+@pytest.mark.parametrize("kind", ["head", "model"])
+def test_in_bfloat16_all_products_are(kind, lesson, tiny_target):
+    """And the loss and its gradient, which parameters in float32 get in float32, are about those of float32."""
+    batch, config, ids, params, frozen = lesson
+    if kind == "model":
+        shape, params = from_layers(tiny_target, (0, 2))
+        frozen = frozen_for_model(tiny_target.params, ids)
+
+    def student(dtype):
+        if kind == "head":
+            return feature_head_student(config, steps=2, chunk=64, dtype=dtype)
+        model = text_model_from_config(shape, dtype=dtype, layers="unrolled")
+        return draft_model_student(model, draft_ids=ids, chunk=64, dtype=dtype)
+
+    found = []
+    for dtype in (jnp.bfloat16, jnp.float32):
+        loss_of = partial(_mean_loss, student(dtype), frozen, batch)
+        with jax.numpy_dtype_promotion("standard"):  # JAX's own attention adds float32 to bfloat16
+            taken = products(jax.make_jaxpr(loss_of)(params).jaxpr)
+            loss, gradient = jax.jit(jax.value_and_grad(loss_of))(params)
+        assert len(taken) > 10
+        assert {*taken} == {jnp.dtype(dtype)}
+        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((loss, gradient)))
+        found.append((float(loss), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])))
+    (narrow, rough), (wide, fine) = found
+    assert narrow != wide
+    assert narrow == pytest.approx(wide, rel=0.05)
+    assert rough @ fine / np.linalg.norm(rough) / np.linalg.norm(fine) > 0.98
+
+
+def _mean_loss(student, frozen, batch, params):
+    return student.loss(params, frozen, batch)[0]
+
+
+def products(jaxpr) -> list[jnp.dtype]:
+    """The number formats of both sides of every matrix product, in loops too."""
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            found += [side.aval.dtype for side in equation.invars]
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "jaxpr") or hasattr(x, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                found += products(inner)
+    return found
