@@ -6,12 +6,15 @@ from typing import Any, ClassVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+OBJECTS: dict[str, Any] = {}
+"""By their paths, as ``/bucket/name``."""
+
 
 class Store(MemoryFileSystem):
     """One for the process, for epath keeps the first that it has met."""
 
     protocol = ("gcs", "gs")
-    store: ClassVar[dict[str, Any]] = {}
+    store = OBJECTS
     pseudo_dirs: ClassVar = [""]
 
     @classmethod
@@ -20,8 +23,8 @@ class Store(MemoryFileSystem):
 
 
 def stand_in(patch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """From now on gs:// is an empty store; returns its objects by their paths, as ``/bucket/name``."""
+    """From now on gs:// is an empty store; returns its objects."""
     known: Any = importlib.import_module("fsspec.registry")  # the package has a mapping of that name
     patch.setitem(known._registry, "gcs", Store)
-    Store.store.clear()
-    return Store.store
+    OBJECTS.clear()
+    return OBJECTS

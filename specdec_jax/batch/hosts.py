@@ -14,6 +14,8 @@ T = TypeVar("T")
 FAREWELL = 60
 """Seconds in which processes that are in step leave, from the first to the last. One that waits longer has left without
 the knowledge of the others, who wait for it in a program: then JAX ends all of them."""
+_NO_HURRY = 300
+"""The same for others, as JAX has it: they do not wait for each other."""
 
 
 class Host(NamedTuple):
@@ -57,9 +59,9 @@ def joined(
     """
     jax.config.update("jax_enable_recoverability", not in_step)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
-    waits = {"shutdown_timeout_seconds": FAREWELL} if in_step else {}
+    patience = FAREWELL if in_step else _NO_HURRY
     try:
-        jax.distributed.initialize(coordinator, processes, process, **waits)
+        jax.distributed.initialize(coordinator, processes, process, shutdown_timeout_seconds=patience)
     except RuntimeError as error:
         raise PassingError(
             f"cannot join the other hosts ({error}); expected all of them to start, so start those again that did not"

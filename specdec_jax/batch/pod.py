@@ -46,7 +46,7 @@ class Peers(NamedTuple):
         if worst != _FINE:
             kind = JobError if worst == _STAYS else PassingError
             raise kind("another process of this job cannot go on; see what it says")
-        heard += told[:, 1:].any(axis=0).tolist()
+        heard += [bool(column.any()) for column in told[:, 1:].T]
 
     def require_same(self, digest: str) -> None:
         """Raise a JobError unless all bring the same, a text of one length."""

@@ -3,7 +3,8 @@
 import jax
 import pytest
 
-from specdec_jax.batch import Host, JobError, joined
+from specdec_jax.batch import Host, JobError, PassingError, joined
+from specdec_jax.batch.hosts import FAREWELL
 
 
 @pytest.mark.parametrize("processes", [1, 3, 4])
@@ -22,3 +23,20 @@ def test_a_machine_that_knows_of_no_others(monkeypatch):
     message = r"cannot join the other hosts \(coordinator_address should .*or a coordinator"
     with pytest.raises(JobError, match=message), joined():
         pass
+
+
+@pytest.mark.parametrize(("in_step", "seconds"), [(True, FAREWELL), (False, 300)])
+def test_those_in_step_leave_together(in_step, seconds, monkeypatch):
+    """Or, after so long, one of them has failed while the others wait for it elsewhere."""
+    asked = []
+
+    def late(*_, shutdown_timeout_seconds):
+        asked.append(shutdown_timeout_seconds)
+        raise RuntimeError("DEADLINE_EXCEEDED")
+
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(jax.distributed, "initialize", late)
+    message = r"cannot join the other hosts \(DEADLINE_EXCEEDED\); expected all of them to start"
+    with pytest.raises(PassingError, match=message), joined(in_step=in_step):
+        pass
+    assert asked == [seconds]
