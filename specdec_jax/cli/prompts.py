@@ -152,7 +152,7 @@ def _text_line(line: bytes, where: str) -> Prompt:
 
 def _json_line(line: bytes, where: str) -> Prompt:
     try:
-        fields = json.loads(_decode(line))
+        fields = json.loads(_decode(line), object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
         if isinstance(error, PromptError):
             raise
@@ -163,6 +163,16 @@ def _json_line(line: bytes, where: str) -> Prompt:
         return _prompt(fields, where)
     except PromptError as error:
         raise PromptError(str(error), _readable_id(fields)) from error
+
+
+def _once_each(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Of a field that comes twice, JSON's readers keep the last and say nothing."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        names = [name for name, _ in fields]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise PromptError(f"{_name(twice)} comes twice in one object; expected each field once")
+    return found
 
 
 def _readable_id(fields: dict[str, Any]) -> str | int | None:
