@@ -166,6 +166,7 @@ def copied(shape: str, *, deep: bool = False, layout: str = "") -> CacheCopies:
         ("4,3,4,264,8", "whole"),  # keys and values at once
         ("8,3,4,264,8", "others"),
         ("265,3,4,8", "others"),
+        ("264,30", "others"),
         ("6335,1", ""),
         ("6337,1", "others"),
         ("3,4,264,1", ""),
