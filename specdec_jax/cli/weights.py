@@ -14,8 +14,8 @@ class Held:
 
     draft_weights: Weights = "float"
     """How the matrices of a draft model or feature head are held. int8 takes half the bytes of bfloat16, a quarter of
-    float32's. Answers stay exact; guesses are slightly worse, and faster where reading weights is what takes time: on
-    accelerators, not on a CPU."""
+    float32's: on accelerators guesses take less time, on a CPU only less memory. Answers stay exact, whatever the
+    guesses."""
     target_weights: Weights = "float"
     """The same of the target. int8 CHANGES THE TARGET: its matrices are rounded, and answers are exact for the model
     that comes of it, which is not the one in the files."""
