@@ -18,8 +18,10 @@ from ..models.config import DecoderConfig
 from ..plan.report import Program
 from ..state import GenerateConfig
 from . import UserError, consoles, controllers
+from .drafting import named
 from .meshes import grouped, held_whole
 from .options import check_integers, parse
+from .weights import HELD, Held
 
 SHIPPED = {path.stem: path for path in sorted((Path(plan.__file__).parent / "configs").glob("*.json"))}
 """Configurations by name."""
@@ -57,10 +59,12 @@ class Options:
     """For the estimate: the probability that a guess is kept."""
     length: int | None = None
     """For the estimate: the tokens of a row that attention reads; by default half of the capacity."""
+    weights: OmitArgPrefixes[Held] = HELD
     config: OmitArgPrefixes[GenerateConfig] = _CONFIG
 
     def __post_init__(self):
         plan.chip_of(self.topology)
+        self.weights.check(self.draft)
         check_integers(self, batch=(1, 2**31), tensor=(1, 2**31))
         # A row has its prompt and a token at least.
         for name, most in (("prompt_slots", self.config.capacity - 1), ("length", self.config.capacity)):
@@ -89,9 +93,10 @@ def main(args: Sequence[str]) -> int:
     draft = None if options.draft == "none" else _config(options.draft)
     jax.config.update("jax_platforms", "cpu")  # nothing here runs on the chips that are compiled for
     chip = plan.chip_of(options.topology)
+    found: dict[str, Any] = {"plan": dataclasses.asdict(options)}
     try:
         asked = _plan(options, target, draft)
-        found = {"plan": dataclasses.asdict(options), "chips": asked.mesh.size, "mesh": dict(asked.mesh.shape)}
+        found |= {"chips": asked.mesh.size, "mesh": dict(asked.mesh.shape)}
         found |= {"chip_bytes": chip.memory, "warnings": _warnings(options, target, draft)}
         for sentence in found["warnings"]:
             errors.print(sentence, markup=False)
@@ -127,11 +132,12 @@ def _config(name: str) -> DecoderConfig:
 def _plan(options: Options, target: DecoderConfig, draft: DecoderConfig | None) -> plan.Plan:
     assert options.controller is not None, "Options.resolved"
     assert options.prompt_slots is not None, "Options.resolved"
+    held = options.weights
     mesh = grouped(plan.devices_of(options.topology), options.tensor, options.batch)
     return plan.Plan(
         mesh=mesh,
-        target=plan.side(target, mesh),
-        draft=None if draft is None else plan.side(draft, mesh, whole=options.draft_whole),
+        target=plan.side(target, mesh, weights=held.target_weights),
+        draft=None if draft is None else plan.side(draft, mesh, whole=options.draft_whole, weights=held.draft_weights),
         rows=options.batch,
         prompt_slots=options.prompt_slots,
         config=options.config,
@@ -215,7 +221,9 @@ def _title(found: dict[str, Any]) -> str:
     asked, mesh = found["plan"], found["mesh"]
     groups = f"{found['chips']} chips, data {mesh['data']} x tensor {mesh['tensor']}"
     rows = f"{asked['batch']} rows of {asked['config']['capacity']}"
-    return f"{asked['target']} with {asked['draft']} on {asked['topology']}: {groups}, {rows}"
+    held = asked["weights"]
+    target, draft = (named(asked[who], held[f"{who}_weights"]) for who in ("target", "draft"))
+    return f"{target} with {draft} on {asked['topology']}: {groups}, {rows}"
 
 
 def _show_exchanged(exchanged: list[dict[str, Any]], console: Console) -> None:

@@ -15,7 +15,7 @@ from ..batch.prompts import bucket, pack, rows_at_once
 from ..control import Controller, Costs
 from ..drafters import Drafter, draft_model
 from ..lm import LanguageModel
-from ..models import model_from_config, param_shapes, param_shardings
+from ..models import Weights, model_from_config, param_shapes, param_shardings
 from ..models.attention_kernels import of_backend
 from ..models.config import DecoderConfig
 from ..sharding import DATA, AnyMesh, check_rows
@@ -59,11 +59,15 @@ class Plan(NamedTuple):
         return self.rows // self.mesh.shape[DATA]
 
 
-def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False) -> Side:
-    """A model as it is loaded on TPUs, in bfloat16, its parameters cut over the mesh or ``whole`` on every device."""
+def side(config: DecoderConfig, mesh: AnyMesh, *, whole: bool = False, weights: Weights = "float") -> Side:
+    """A model as it is loaded on TPUs, in bfloat16, its parameters cut over the mesh or ``whole`` on every device.
+
+    Its matrices may be ``weights`` of int8.
+    """
     model = model_from_config(config, dtype=jnp.bfloat16, layers=_LAYERS, attention=of_backend("tpu"))
-    shapes = param_shapes(config, dtype=jnp.bfloat16, layers=_LAYERS)
-    return Side(config, model, _placed(shapes, param_shardings(config, mesh, layers=_LAYERS, whole=whole)))
+    shapes = param_shapes(config, dtype=jnp.bfloat16, layers=_LAYERS, weights=weights)
+    shardings = param_shardings(config, mesh, layers=_LAYERS, whole=whole, weights=weights)
+    return Side(config, model, _placed(shapes, shardings))
 
 
 class Programs(NamedTuple):
@@ -105,7 +109,7 @@ def programs(plan: Plan) -> Programs:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), tree)
 
     control = jax.eval_shape(lambda: batch_programs.begin(plan.controller, plan.drafter, plan.rows, **static))
-    costs = Costs(np.zeros((), np.float32), np.zeros(len(plan.config.widths), np.float32))
+    costs = jax.eval_shape(lambda: Costs(0.0, [1.0] * len(plan.config.widths)).checked(plan.config.widths))
     decode = batch_programs.decode.lower(
         *models,
         plan.controller,

@@ -73,7 +73,7 @@ def forward(side: Side, plan: Plan, chip: Chip, *, tokens: int, length: int) -> 
     products = 2 * held.multiplied * rows * tokens + 2 * kv * per_group * tokens
     return Pass(
         products=products / chip.flops,
-        memory=2 * (held.multiplied + kv) / chip.memory_bandwidth,
+        memory=(held.read + 2 * kv) / chip.memory_bandwidth,
         messages=_ring(plan) * message_bytes(side, plan, tokens=tokens) / chip.link_bandwidth,
     )
 
@@ -104,17 +104,19 @@ def _ring(plan: Plan) -> float:
 
 class _Held(NamedTuple):
     multiplied: int
-    """Numbers on a chip that every token is multiplied with."""
+    """Numbers on a chip that every token is multiplied with,"""
+    read: int
+    """and their bytes."""
     whole: bool
     """No parameter is divided."""
 
 
 def _held(side: Side) -> _Held:
-    def count(path, leaf) -> int:
+    multiplied = [
+        (math.prod(leaf.sharding.shard_shape(leaf.shape)), leaf.dtype.itemsize)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(side.params)
         # An embedding is looked up, unless it is the head as well.
-        table = jax.tree_util.keystr(path).startswith("['embedding']") and "head" in side.params
-        return 0 if table else math.prod(leaf.sharding.shard_shape(leaf.shape))
-
-    counts = jax.tree_util.tree_map_with_path(count, side.params)
+        if "head" not in side.params or not jax.tree_util.keystr(path).startswith("['embedding']")
+    ]
     whole = all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(side.params))
-    return _Held(sum(jax.tree.leaves(counts)), whole)
+    return _Held(sum(count for count, _ in multiplied), sum(count * size for count, size in multiplied), whole)

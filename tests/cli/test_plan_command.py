@@ -5,6 +5,7 @@ import io
 import json
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jobs import SMALL
 from rich.console import Console
@@ -48,6 +49,7 @@ def test_shipped_configurations_have_the_size_of_their_name(name, billions):
         (["--capacity", "64", "--length", "65"], "length is 65; expected 1 to 64, for capacity is 64"),
         (["--rule", "best"], "best"),
         (["--controller", "some"], "adaptive"),
+        (["--draft", "none", "--draft-weights", "int8"], "draft_weights is int8, but the draft is none, which has no"),
     ],
 )
 def test_bad_options_are_refused(options, message, capsys):
@@ -117,19 +119,26 @@ def test_a_drafter_of_another_vocabulary_is_refused(tiny, other, capsys):
         (["--rule", "greedy"], ["--temperature", "0"]),
         (["--rule", "coupled", "--controller", "constant"], []),
         (["--controller", "adaptive", "--prefill-chunk", "32"], []),
+        (["--draft-weights", "int8"], []),
+        (["--target-weights", "int8"], []),
     ],
 )
 @pytest.mark.usefixtures("on_one_device")
-def test_what_is_compiled_has_the_controller_and_the_config_of_a_job(told, sampled, tiny, run, monkeypatch):
+def test_what_is_compiled_is_what_a_job_runs(told, sampled, tiny, run, monkeypatch):
     """Of `specdec generate` with the same options."""
     seen = []
 
+    def in_int8(params) -> bool:
+        return any(leaf.dtype == jnp.int8 for leaf in jax.tree.leaves(params))
+
     def generator(*args, controller, **settings):
-        seen.append((controller, args[1]))
+        chosen, config = args
+        seen.append((controller, config, in_int8(chosen.target.params), in_int8(chosen.params)))
         raise UserError("enough is known")
 
     def compiled(asked):
-        seen.append((asked.controller, asked.config))
+        target, draft = asked.target.params, asked.draft.params
+        seen.append((asked.controller, asked.config, in_int8(target), in_int8(draft)))
         raise UserError("enough is known")
 
     monkeypatch.setattr("specdec_jax.cli.job.generator", generator)
@@ -149,6 +158,7 @@ ASKED = {
         "draft": "b",
         "topology": "v5e:4x4",
         "batch": 8,
+        "weights": {"target_weights": "float", "draft_weights": "int8"},
         "config": {"capacity": 64},
         "alpha": 0.7,
         "length": 32,
@@ -185,7 +195,7 @@ def test_the_report_is_for_people_and_names_what_does_not_fit():
         "estimate": {"tokens_per_second": 2e4, "plain_tokens_per_second": 1e4, "tokens_per_round": 2.5, "speedup": 2.0},
     }
     text = written(show, found)
-    assert text.startswith("a with b on v5e:4x4: 16 chips, data 2 x tensor 8, 8 rows of 64\n")
+    assert text.startswith("a with b in int8 on v5e:4x4: 16 chips, data 2 x tensor 8, 8 rows of 64\n")
     assert "does not fit the chip's 16 GB" in text
     assert "insert 64" in text
     assert "18.00" in text

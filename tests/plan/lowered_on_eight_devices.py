@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from specdec_jax import GenerateConfig, plan
 from specdec_jax.batch import Request
@@ -51,7 +52,7 @@ class Recorder:
         raise EnoughError
 
 
-def of_a_job(asked: plan.Plan, whole: bool) -> list[str]:
+def of_a_job(asked: plan.Plan, mesh: Mesh, whole: bool) -> list[str]:
     """What its slots would compile to put in a short prompt, and a long one, and to decode."""
 
     def placed(side: plan.Side | None, whole: bool) -> Any:
@@ -60,7 +61,7 @@ def of_a_job(asked: plan.Plan, whole: bool) -> list[str]:
         shapes = param_shapes(side.config, dtype=jnp.bfloat16, layers="stacked")
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         # As a job has them: whole ones come without a place.
-        return params if whole else jax.device_put(params, param_shardings(side.config, asked.mesh, layers="stacked"))
+        return params if whole else jax.device_put(params, param_shardings(side.config, mesh, layers="stacked"))
 
     slots = Slots(
         asked.target.model,
@@ -73,7 +74,7 @@ def of_a_job(asked: plan.Plan, whole: bool) -> list[str]:
         eos_tokens=(1,),
         controller=asked.controller,
         costs=None,
-        mesh=asked.mesh,
+        mesh=mesh,
     )
 
     def insert(length: int) -> None:
@@ -116,7 +117,7 @@ def main(cases: list[dict[str, Any]]) -> None:
         made = plan.programs(asked)
         short, *_, long = made.inserts.values() if len(made.inserts) > 1 else [*made.inserts.values()] * 2
         planned = [text_of(one) for one in (short, long, made.decode)]
-        texts = of_a_job(asked, whole)
+        texts = of_a_job(asked, mesh, whole)
         same = [one == other for one, other in zip(planned, texts, strict=True)]
         print(json.dumps({"same": same, "text": hash(texts[-1])}), flush=True)
 

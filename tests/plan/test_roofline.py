@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from small_plans import MESH, ROWS, plan_of
+from small_plans import CONFIG, MESH, ROWS, plan_of
 
 from specdec_jax import theory
 from specdec_jax.models import Gemma3Config
@@ -33,6 +33,14 @@ def test_layers_with_a_window_read_no_more_than_that():
     at = [forward(windowed, plan, CHIP, tokens=1, length=length).memory for length in (0, 3, 4, 5, 10)]
     slot = 2 * 2 * ROWS * 8 / 1e6  # seconds for keys and values of one kv head of a layer
     assert [after - at[0] for after in at[1:]] == pytest.approx([9 * slot, 12 * slot, 13 * slot, 18 * slot])
+
+
+def test_matrices_in_int8_are_read_as_such():
+    plan = plan_of()
+    found = forward(side(CONFIG, MESH, weights="int8"), plan, CHIP, tokens=1, length=0)
+    numbers = 3 * (4 * 6 * 8 + 3 * 32) * 16 // 4 + 96 * 16 // 4
+    scales = 3 * (4 * 4 * 8 // 4 + 16 + 2 * 32 // 4 + 16) + 96 // 4  # one a row of a result, which is cut or whole
+    assert found.memory == pytest.approx((numbers + 4 * scales + 2 * 7 * 16) / 1e6)
 
 
 def test_a_whole_drafter_sends_nothing():

@@ -45,7 +45,19 @@ DRAFT = TARGET | {
 }
 CASES = {
     "pair": ["--batch", str(2 * ROWS), "--capacity", "512", "--draft-length", str(K), "--prompt-slots", "60"],
-    "adaptive": ["--batch", "64", "--capacity", "300", "--draft-length", "1", "--rule", "coupled", "--draft-whole"],
+    "adaptive": [
+        "--batch",
+        "64",
+        "--capacity",
+        "300",
+        "--draft-length",
+        "1",
+        "--rule",
+        "coupled",
+        "--draft-whole",
+        "--draft-weights",
+        "int8",
+    ],
     "insert too large": ["--draft", "none", "--batch", "32", "--capacity", "395000"],
     "too large to compile": ["--draft", "none", "--batch", "32", "--capacity", "496000"],
     "odd batch": ["--batch", "33"],
@@ -90,6 +102,18 @@ def pair(ran):
     return found(ran, "pair", 0)
 
 
+def matrices(config: dict, *, chips: int) -> int:
+    """Numbers on one of so many chips."""
+    heads = config["num_attention_heads"] + config["num_key_value_heads"]  # of queries and outputs, of keys and values
+    layer = 2 * heads * config["head_dim"] + 3 * config["intermediate_size"]
+    tables = V if config.get("tie_word_embeddings") else 2 * V
+    return (config["num_hidden_layers"] * layer + tables) * config["hidden_size"] // chips
+
+
+def norms(config: dict) -> int:
+    return (2 * config["num_hidden_layers"] + 1) * config["hidden_size"]
+
+
 def programs(report: dict) -> list[dict]:
     return [*report["inserts"], report["decode"]]
 
@@ -101,21 +125,10 @@ def test_what_fits_is_told_with_its_bytes_by_kind(ran, pair):
     assert (pair["chips"], pair["mesh"], pair["chip_bytes"]) == (16, {"data": 2, "tensor": 8}, 16e9)
     assert [one["prompt_slots"] for one in pair["inserts"]] == [64]
     caches = 2 * L * ROWS * 2 * S * 128 * 2 + 2 * 1 * ROWS * 1 * S * 64 * 2  # by rows and by heads
-    attention = [
-        (heads * 2 + 2 * groups) * H * width // 8
-        for heads, groups, H, width in ((32, 16, 128, D), (16, 8, 64, SMALL_D))
-    ]
-    cut = (
-        L * (attention[0] + 3 * D * 2048 // 8)
-        + 2 * V * D // 8
-        + attention[1]
-        + 3 * SMALL_D * 1024 // 8
-        + V * SMALL_D // 8
-    )
-    norms = (2 * L + 1) * D + 3 * SMALL_D
+    params = 2 * sum(matrices(config, chips=8) + norms(config) for config in (TARGET, DRAFT))
     for one in programs(pair):
         assert one["caches"] == caches
-        assert one["params"] == 2 * (cut + norms)
+        assert one["params"] == params
         assert one["total"] == sum(one[kind] for kind in KINDS) < 16e9
         assert 0 <= one["rest"] < 2 * caches  # the drafter's heads fill half of the registers
         assert min(one["temporary"], one["code"]) > 0
@@ -206,7 +219,7 @@ def test_the_estimate_is_with_and_without_the_drafter(ran, pair):
     assert best["speedup"] == pytest.approx(best["tokens_per_second"] / best["plain_tokens_per_second"])
     # A step reads the target's part of the weights, but for the embedding, and 256 tokens of every row, at 819 GB/s; it
     # sends and receives seven eighths of what is reduced, twice.
-    weights = L * ((32 * 2 + 2 * 16) * 128 * D // 8 + 3 * D * 2048 // 8) + V * D // 8 + (2 * L + 1) * D
+    weights = matrices(TARGET, chips=8) - V * D // 8 + norms(TARGET)
     read = 2 * (weights + 2 * L * ROWS * 256 * 2 * 128) / 819e9
     sent = 4 * 7 / 8 * 2 * L * ROWS * D * 2 / 200e9
     assert best["step_seconds"] == pytest.approx(read + sent)
@@ -216,9 +229,12 @@ def test_the_estimate_is_with_and_without_the_drafter(ran, pair):
 
 @pytest.mark.heavy
 def test_the_adaptive_controller_can_be_read_too(ran):
-    """It is that of a job under the coupled rule, here with rounds of one guess by a drafter that is whole."""
+    """It is that of a job under the coupled rule, here with a drafter that is whole and in int8, and guesses once."""
     report = found(ran, "adaptive", 0)
     assert (report["plan"]["controller"], report["fits"]) == ("adaptive", True)
+    rows = (16 + 2 * 8) * 64 + SMALL_D + 2 * 1024 + SMALL_D + V  # of the drafter's matrices, each with a scale
+    small = matrices(DRAFT, chips=1) + 4 * rows + 2 * norms(DRAFT)
+    assert report["decode"]["params"] == 2 * (matrices(TARGET, chips=8) + norms(TARGET)) + small
     assert report["round"]["least_bytes"] == 2 * L * 2 * ROWS * 2 * D
     assert report["round"]["copies"]["whole"] == report["round"]["copies"]["layers"] == []
 
