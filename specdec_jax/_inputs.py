@@ -95,7 +95,7 @@ def _keys(key, batch: int) -> Key[Array, "B"]:
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
         raise ValueError(f"key is {key!r}; expected a key of JAX's, such as jax.random.key(0), or one a row")
-    return row_keys(key, batch)
+    return row_keys(jnp.asarray(key), batch)
 
 
 def _eos_array(eos_tokens, vocab_size: int) -> jnp.ndarray:
