@@ -1,4 +1,4 @@
-"""Passes over a cache, compiled for a TPU slice that is not here, for test_attention_compiled to run in a process.
+"""Passes over a cache, compiled for a TPU slice that is not here, for test_attention_on_devices to run in a process.
 
 For each kernel, head size and number of tokens it prints one line of JSON. The chips are two groups of eight, each with
 rows of its own, and a chip has one kv head of eight.
@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from specdec_jax import plan
 from specdec_jax.models import LlamaConfig, model_from_config, param_shapes, param_shardings
+from specdec_jax.models.attention_kernels import KernelName
 from specdec_jax.plan.copies import copies
 from specdec_jax.plan.hlo import collectives, instructions, parsed
 from specdec_jax.sharding import DATA, TENSOR, by_rows, make_mesh
@@ -31,7 +32,7 @@ def main() -> None:
         print(json.dumps(compiled(mesh, config, name, T)), flush=True)
 
 
-def compiled(mesh, config, name: str, T: int):
+def compiled(mesh, config, name: KernelName, T: int):
     model = model_from_config(config, dtype=jnp.bfloat16, layers="stacked", attention=name)
 
     def rounds(params, tokens, cache, lengths):
@@ -57,7 +58,9 @@ def compiled(mesh, config, name: str, T: int):
     by = (P(DATA), P(None, DATA), P(DATA))
     program = jax.jit(by_rows(rounds, mesh, (P(), *by), by), donate_argnames="cache")
     done = program.lower(params, tokens, cache, lengths).compile()
-    text = done.as_text()
+    text, memory = done.as_text(), done.memory_analysis()
+    assert text is not None
+    assert memory is not None
     layer = math.prod(cache.k.sharding.shard_shape(cache.k.shape)[1:])
     inside = [placed for placed in instructions(parsed(text)) if placed.loops]
     return {
@@ -65,7 +68,7 @@ def compiled(mesh, config, name: str, T: int):
         "kernels": sum("tpu_custom_call" in placed.instruction.line for placed in inside),
         "copies": [[copy.operation, *copy.shape] for copy in copies(text, at_least=layer // 8)],
         "exchanges": [[found.kind, *found.shapes[0]] for found in collectives(text) if found.loops],
-        "temporary": done.memory_analysis().temp_size_in_bytes,
+        "temporary": memory.temp_size_in_bytes,
         "cache": 2 * 2 * config.num_layers * layer,
     }
 

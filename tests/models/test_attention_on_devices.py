@@ -1,4 +1,4 @@
-"""Kernels compiled, or at least lowered, for accelerators that are not here."""
+"""Kernels on meshes, and compiled or at least lowered for accelerators that are not here."""
 
 import json
 import os
@@ -15,30 +15,47 @@ from specdec_jax.models.attention import over_cache, visible
 from specdec_jax.models.attention_kernels import find
 
 HERE = Path(__file__).parent
-CASES = [["paged", 128, 1], ["paged", 128, 5], ["blocks", 128, 1], ["blocks", 128, 5]]
 
 
-@pytest.fixture(scope="module")
-def found():
-    pytest.importorskip("libtpu", reason="compiling for a TPU needs the extra plan")
-    settings = {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, HERE / "compile_for_v5e.py", json.dumps(CASES)]
+def run(script, cases, **settings):
+    """What a script prints for each case, in a process of its own."""
+    settings |= {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, HERE / script, json.dumps(cases)]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = map(json.loads, done.stdout.splitlines())
-    return {tuple(case): line for case, line in zip(CASES, lines, strict=True)}
+    return {tuple(case): line for case, line in zip(cases, lines, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    pytest.importorskip("libtpu", reason="compiling for a TPU needs the extra plan")
+    return run("compile_for_v5e.py", [[name, 128, T] for name in ("paged", "blocks") for T in (1, 5)])
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("T", [1, 5])
-def test_a_tpu_reads_the_cache_where_it_lies(T, found):
-    paged, blocks = found["paged", 128, T], found["blocks", 128, T]
+def test_a_tpu_reads_the_cache_where_it_lies(T, compiled):
+    paged, blocks = compiled["paged", 128, T], compiled["blocks", 128, T]
     assert (paged["slots"], blocks["slots"]) == (1152, 1100)
     assert (paged["kernels"], blocks["kernels"]) == (1, 0), "the kernel is not in the loop over layers"
     assert paged["copies"] == []
     # Each chip reads its own heads; what is exchanged is the same.
     assert paged["exchanges"] == blocks["exchanges"]
     assert paged["temporary"] < paged["cache"] / 8
+
+
+@pytest.mark.heavy
+def test_each_device_attends_with_its_own_heads():
+    """Eight and four kv heads are cut over four devices, six are on each of them."""
+    cases = [["blocks", 8], ["xla", 8], ["xla", 6], ["blocks-bf16", 4], ["paged", 4]]
+    found = run("attention_on_eight_devices.py", cases, JAX_NUM_CPU_DEVICES="8")
+    for (name, _), line in found.items():
+        assert line["difference"] < (1e-4 if name in ("blocks", "xla") else 0.6), line
+        assert line["spread"] > 4
+        assert {kind for kind, *_ in line["exchanged"]} == {"all-reduce"}
+    assert found["xla", 8]["exchanged"] == found["blocks", 8]["exchanged"]
+    assert found["paged", 4]["exchanged"] == found["blocks-bf16", 4]["exchanged"]
 
 
 def lowered_for_cuda(monkeypatch, dtype=jnp.bfloat16, H=128, T=5, window=None):
