@@ -13,6 +13,7 @@ from specdec_jax.bench import speculative
 from specdec_jax.bench.huggingface import transformers_contestants
 from specdec_jax.cli import bench as command
 from specdec_jax.cli import main
+from specdec_jax.cli.startup import StartUp
 from specdec_jax.models import load
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -30,8 +31,20 @@ def threads_stay(monkeypatch):
         monkeypatch.setattr(os, "sched_setaffinity", lambda *args: None)
 
 
+@pytest.fixture(autouse=True)
+def begins(monkeypatch):
+    """Calls of what starts processes of its own, and is tested by itself."""
+    calls = []
+
+    def measure(*args, **settings):
+        calls.append((args, settings))
+        return {"cold": StartUp(1.0, 2.0, 30.0, 0.5), "warm": StartUp(1.0, 2.0, 3.0, 0.5)}
+
+    monkeypatch.setattr(command.startup, "measure", measure)
+    return calls
+
+
 SMALL = ["--capacity", "64", "--max-new-tokens", "12", "--repeats", "1", "--draft-length", "2", "--fixed", "2"]
-SMALL += ["--no-startup"]
 
 
 def bench(*args) -> int:
@@ -39,7 +52,7 @@ def bench(*args) -> int:
 
 
 @pytest.mark.heavy
-def test_tables_a_picture_and_one_line_of_json(tiny, prompts, tmp_path, capsys):
+def test_tables_a_picture_and_one_line_of_json(tiny, prompts, tmp_path, capsys, begins):
     picture = tmp_path / "speed.svg"
     asked = ["--target", tiny, "--prompt-file", prompts, "--draft", tiny, "--no-transformers", "--picture", picture]
     assert bench(*asked, "--batches", 3) == 0
@@ -60,6 +73,16 @@ def test_tables_a_picture_and_one_line_of_json(tiny, prompts, tmp_path, capsys):
     assert contest["adaptive_against"]["plain"] == entries["adaptive"]["speedup"]
     assert "best fixed" in contest["adaptive_against"]
     assert "batch size" in picture.read_text()
+    assert found["startup"]["warm"] == StartUp(1.0, 2.0, 3.0, 0.5)._asdict()
+    held = {"target_weights": "float", "draft_weights": "float"}
+    assert begins == [((str(tiny), str(tiny)), held | {"capacity": 64, "draft_length": 2})]
+
+
+def test_the_start_up_can_be_left_out(tiny, write_lines, begins):
+    """With prompts that are refused before anything is timed."""
+    asked = ["--target", tiny, "--prompt-file", write_lines("no json"), "--no-transformers"]
+    assert bench(*asked) == bench(*asked, "--no-startup") == 2
+    assert len(begins) == 1
 
 
 @pytest.mark.heavy
