@@ -64,8 +64,10 @@ def compiled(layers, where: NamedSharding) -> dict:
         for size, shape in placed.instruction.arrays()
         if size > 1 and math.prod(shape) in sizes
     }
+    memory = program.memory_analysis()
+    assert memory is not None
     return {
-        "arguments": program.memory_analysis().argument_size_in_bytes,
+        "arguments": memory.argument_size_in_bytes,
         "floats": sum(leaf.size * 2 for leaf in jax.tree.leaves(params)),
         "written": sorted(written),
     }

@@ -229,9 +229,9 @@ def test_a_loss_that_is_none(lesson):
 def test_in_bfloat16_all_products_are(kind, lesson, tiny_target):
     """And the loss and its gradient, which parameters in float32 get in float32, are about those of float32."""
     batch, config, ids, params, frozen = lesson
+    shape, layers = from_layers(tiny_target, (0, 2))
     if kind == "model":
-        shape, params = from_layers(tiny_target, (0, 2))
-        frozen = frozen_for_model(tiny_target.params, ids)
+        params, frozen = layers, frozen_for_model(tiny_target.params, ids)
 
     def student(dtype):
         if kind == "head":

@@ -38,7 +38,8 @@ def learning_rate(update: int) -> float:
 def test_updates_are_those_of_adamw(samples):
     good = run(samples)
     batches = good.batches(0, None)
-    want, first, second = start(), dict.fromkeys("wb", 0.0), dict.fromkeys("wb", 0.0)
+    want = start()
+    first, second = ({name: np.zeros_like(leaf) for name, leaf in want.items()} for _ in range(2))
     state = new_state(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), want), TRAINING)
     step, norms = make_step(good.student, TRAINING), []
     for update in range(TRAINING.steps):
