@@ -56,7 +56,8 @@ def compiled(layers, where: NamedSharding) -> dict:
     prompts, lengths = jax.ShapeDtypeStruct((ROWS, 8), jnp.int32), jax.ShapeDtypeStruct((ROWS,), jnp.int32)
     inputs = there((prompts, lengths, jax.eval_shape(lambda: jax.random.key(0))))
     program = jax.jit(run).lower(*params, *inputs).compile()
-    sizes = matrix_sizes(params)
+    memory, sizes = program.memory_analysis(), matrix_sizes(params)
+    assert memory is not None
     written = {
         f"{list(shape)} by {placed.instruction.operation}"
         for placed in instructions(parsed(program.as_text() or ""))

@@ -252,6 +252,7 @@ def test_smollm2_says_nearly_the_same():
         leaf.nbytes for leaf in jax.tree.leaves(whole.params)
     )
     assert whole.tokenizer is not None
+    assert whole.tokenizer is not None
     tokens = jnp.asarray([whole.tokenizer.encode(TEXT)], jnp.int32)
     start, slots = jnp.zeros(1, jnp.int32), tokens.shape[1]
 
