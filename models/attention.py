@@ -29,12 +29,6 @@ class Visible(NamedTuple):
     window: Int[Array, ""] | None
     """A token sees so many slots, its own the last. None: it sees its own and all before it."""
 
-    def among(self) -> Bool[Array, "T T"]:
-        """Which of the tokens fed each of them sees."""
-        token = jnp.arange(self.mask.shape[1], dtype=jnp.int32)
-        behind = token[:, None] - token[None]
-        return (behind >= 0) & (True if self.window is None else behind < self.window)
-
 
 Attend = Callable[..., Array]
 """``attend(q [B, T, G, R, H], new, cache, layer, seen, *, scale) -> mixed [B, T, G, R, H]``

@@ -18,6 +18,8 @@ KernelName = Literal["auto", "blocks", "xla", "cudnn", "paged"]
 ``paged``: JAX's Pallas kernel of paged attention for TPUs. A kernel hands what it does not take to ``blocks``: other
 dtypes and sizes of heads, windows, many tokens. ``auto``: by JAX's default backend, ``paged`` on TPUs, ``cudnn`` on
 NVIDIA GPUs from Ampere on, ``blocks`` elsewhere.
+
+``paged`` is compiled for TPUs and ``cudnn`` lowered for CUDA by the tests; neither has been run on such hardware yet.
 """
 
 

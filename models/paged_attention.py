@@ -53,7 +53,7 @@ def paged(
         return attend(q, new, cache, layer, seen, scale=scale)
 
     def here(q, new, cache, layer, seen):
-        mixed = _merge(q, new, seen, *_before(q, cache, layer, seen.first, scale, interpret), scale)
+        mixed = _merge(q, new, *_before(q, cache, layer, seen.first, scale, interpret), scale)
         return lax.cond(
             jnp.isfinite(mixed).all(),
             lambda *_: mixed,
@@ -81,11 +81,12 @@ def _before(q, cache, layer, first, scale, interpret):
     return mixed, top[..., :1], total[..., :1]
 
 
-def _merge(q, new, seen, mixed, top, total, scale):
+def _merge(q, new, mixed, top, total, scale):
     """The tokens fed, added to what comes before them."""
     k, v = new
     scores = jnp.einsum("btgrh,bugh->btgru", q, k, preferred_element_type=jnp.float32) * scale
-    scores = jnp.where(seen.among()[None, :, None, None], scores, -jnp.inf)
+    token = jnp.arange(q.shape[1], dtype=jnp.int32)
+    scores = jnp.where((token[:, None] >= token)[None, :, None, None], scores, -jnp.inf)
     highest = jnp.maximum(top, scores.max(axis=-1, keepdims=True))
     weights, before = jnp.exp(scores - highest), total * jnp.exp(top - highest)
     added = jnp.einsum("btgru,bugh->btgrh", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)

@@ -148,9 +148,9 @@ def from_file(path: Path, target: Loaded) -> tuple[list[Sample], list[list[int]]
     if target.tokenizer is None:
         raise DataError(f"{target.name} brings no tokenizer, so it cannot read {path}; expected a model with one")
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            first = next((line for line in file if line.strip()), "")
-        kinds = json.loads(first)
+        with path.open("rb") as file:
+            first = next((line for line in file if line.strip()), b"")
+        kinds = json.loads(first.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"cannot read {path} ({error}); expected JSON lines with text, prompt or messages") from error
     if isinstance(kinds, dict) and "text" in kinds:

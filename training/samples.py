@@ -47,7 +47,7 @@ def read_samples(path: str | os.PathLike[str], vocab_size: int) -> list[Sample]:
         DataError: another line is no sample, or has an id outside of the vocabulary.
     """
     path = Path(path)
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     whole, cut_off = lines[:-1], lines[-1]
     found = [_sample(line, f"{path}:{number}", vocab_size) for number, line in enumerate(whole, start=1)]
     if cut_off:
@@ -56,7 +56,7 @@ def read_samples(path: str | os.PathLike[str], vocab_size: int) -> list[Sample]:
     return found
 
 
-def _sample(line: str, where: str, vocab_size: int) -> Sample:
+def _sample(line: bytes, where: str, vocab_size: int) -> Sample:
     expected = "expected {prompt_ids, answer_ids, temperature} as write_samples writes them"
     try:
         record = json.loads(line)
@@ -111,13 +111,15 @@ def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[list
 
 
 def _records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    with Path(path).open(encoding="utf-8-sig") as file:  # some editors begin a file with a mark
+    with Path(path).open("rb") as file:  # in lines before it is text, so that a bad byte has its line's number
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             where = f"{path}:{number}"
             try:
-                record = json.loads(line)
+                record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))  # some editors write a mark
+            except UnicodeDecodeError as error:
+                raise DataError(f"{where} is not UTF-8 ({error}); expected text in that encoding") from error
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{where} is no JSON ({error}); expected one object a line") from error
             if not isinstance(record, dict):

@@ -19,6 +19,7 @@ import numpy as np
 
 from specdec_jax._typing import Array, Bool, Float, Int, PyTree
 from specdec_jax.models import Loaded, TextModel, text_model_from_config
+from specdec_jax.models.int8 import refuse_int8
 from specdec_jax.models.layers import linear
 
 from .packing import Packed
@@ -66,7 +67,12 @@ def _read(features, params, tokens, positions, segments, known, dtype):
 
 
 def as_teacher(loaded: Loaded, hidden_layers: tuple[int, ...] = ()) -> Teacher:
-    """A loaded model, as a teacher of students that read ``hidden_layers`` of it."""
+    """A loaded model, as a teacher of students that read ``hidden_layers`` of it.
+
+    Raises:
+        ValueError: its weights were rounded to int8.
+    """
+    refuse_int8(loaded.params, "a teacher")
     leaves = jax.tree.leaves(loaded.params)
     layers = "stacked" if 0 not in loaded.params["layers"] else "unrolled"
     model = text_model_from_config(loaded.config, dtype=leaves[0].dtype, layers=layers, hidden_layers=hidden_layers)

@@ -14,6 +14,7 @@ from small import fresh_params
 
 from specdec_jax import models
 from specdec_jax.models import Int8Weight, feature_head, int8, weights
+from specdec_jax.training.teacher import as_teacher
 
 CONFIG = models.LlamaConfig(64, 24, 32, 2, 8, 4, 8, 64, attention_bias=True, mlp_bias=True)
 FAMILIES = [
@@ -176,6 +177,13 @@ def test_rounded_weights_are_written_nowhere(write, tmp_path):
     assert not (tmp_path / "model").exists()
     with pytest.raises(ValueError, match="rounding to int8 needs a model's own weights"):
         models.quantised(CONFIG, held)
+
+
+def test_no_teacher_is_rounded(tmp_path):
+    models.save(tmp_path / "model", CONFIG, lively(CONFIG))
+    loaded = models.load(tmp_path / "model", weights="int8")
+    with pytest.raises(ValueError, match="a teacher needs a model's own weights"):
+        as_teacher(loaded)
 
 
 # ---- drafters ----
