@@ -86,7 +86,7 @@ def _merge(q, new, mixed, top, total, scale):
     k, v = new
     scores = jnp.einsum("btgrh,bugh->btgru", q, k, preferred_element_type=jnp.float32) * scale
     token = jnp.arange(q.shape[1], dtype=jnp.int32)
-    scores = jnp.where((token[:, None] >= token)[None, :, None, None], scores, -jnp.inf)
+    scores = jnp.where((token[:, None] >= token[None])[None, :, None, None], scores, -jnp.inf)
     highest = jnp.maximum(top, scores.max(axis=-1, keepdims=True))
     weights, before = jnp.exp(scores - highest), total * jnp.exp(top - highest)
     added = jnp.einsum("btgru,bugh->btgrh", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 from programs import quick
 
 from specdec_jax.cache import KVCache
+from specdec_jax.models import paged_attention
 from specdec_jax.models.attention import attend, over_cache, visible, visible_by
 from specdec_jax.models.attention_kernels import find
 from specdec_jax.models.library_attention import buckets
@@ -151,6 +153,21 @@ def test_only_slots_in_use_are_read(name, starts, window, unread):
     spoilt = spoil(case.cache(), where, keys=jnp.nan, values=jnp.nan)
     got, cache = case.step(q, k, v, spoilt, jnp.int32(1), visible(at(starts, 1), SLOTS, window))
     check(case, starts, 1, window, cache, got, q)
+
+
+@pytest.mark.parametrize(("T", "starts"), [(1, [0, 600, 1151]), (4, [511, 0, 1148])])
+def test_the_paged_kernel_as_a_tpu_runs_it(T, starts, monkeypatch):
+    """Copies arrive when they are waited for, what nobody wrote is NaN, and reading past the cache is an error.
+
+    The plain loop does not help out here.
+    """
+    monkeypatch.setattr(paged_attention, "attend", lambda q, *_, scale: jnp.zeros_like(q))
+    case = CASES["paged"]
+    q, k, v = case.fed(T)
+    with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams(out_of_bounds_reads="raise", uninitialized_memory="nan")):
+        step = quick(partial(over_cache, paged, scale=case.H**-0.5))
+        got, cache = step(q, k, v, case.cache(), jnp.int32(L - 1), visible(at(starts, T), SLOTS))
+    check(case, starts, T, None, cache, got, q)
 
 
 @pytest.mark.parametrize(
