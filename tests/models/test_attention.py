@@ -44,13 +44,16 @@ class Case:
 
 
 def as_cudnn(*args, **options):
-    """What is handed to cuDNN, which adds a number where a mask hides something, by plain JAX."""
+    """What is handed to cuDNN, by plain JAX that adds a number wherever a mask or a length hides something."""
     plain = jax.nn.dot_product_attention
 
-    def adding(q, *args, mask, implementation, **options):
+    def adding(q, k, v, *, mask, key_value_seq_lengths, implementation, scale):
         assert implementation == "cudnn"
-        bias = None if mask is None else jnp.where(mask, 0.0, -2e12).astype(q.dtype)
-        return plain(q, *args, bias=bias, implementation="xla", **options)
+        hidden = (jnp.arange(k.shape[1])[None] >= key_value_seq_lengths[:, None])[:, None, None]
+        if mask is not None:
+            hidden = hidden | ~mask
+        bias = jnp.where(hidden, -2e12, 0.0).astype(q.dtype)
+        return plain(q, k, v, bias=jnp.broadcast_to(bias, (B, 1, q.shape[1], k.shape[1])), scale=scale)
 
     with mock.patch.object(jax.nn, "dot_product_attention", adding):
         return find("cudnn").attend(*args, **options)
