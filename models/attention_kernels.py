@@ -20,6 +20,7 @@ dtypes and sizes of heads, windows, many tokens. ``auto``: by JAX's default back
 NVIDIA GPUs from Ampere on, ``blocks`` elsewhere.
 
 ``paged`` is compiled for TPUs and ``cudnn`` lowered for CUDA by the tests; neither has been run on such hardware yet.
+``load(...).variant(attention="blocks")`` is a model with the plain loop anywhere.
 """
 
 
