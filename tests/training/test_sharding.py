@@ -71,12 +71,12 @@ DISTILLED = """
     from pathlib import Path
     import numpy as np
     from programs import quick
-    jax.jit = quick
     from safetensors.numpy import load_file
     from tiny_teachers import tiny_teacher
     from specdec_jax import models
     from specdec_jax.sharding import make_mesh
     from specdec_jax.training import HeadConfig, LossConfig, TextConfig, TrainConfig, distil
+    jax.jit = quick  # now that optax is there, whose own inner ones take no options
     out, target = Path(sys.argv[1]), tiny_teacher()
     text = TextConfig(file=out / "texts.jsonl", length=24, held_out=0.2)
     training = TrainConfig(steps=3, batch=4, learning_rate=3e-3, warmup=1, evaluate_every=3)
