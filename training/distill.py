@@ -125,6 +125,7 @@ def distil(
             "directory": str(directory / DRAFTER),
             "stored": student.storage if isinstance(student, HeadConfig) else student.dtype,
             "from_target": all(sample.temperature is not None for sample in found.samples),
+            "temperatures": sorted({one.temperature for one in found.samples if one.temperature is not None}),
             "source": _source(text, found),
             "tokens": sum(len(sample.answer_ids) for sample in found.samples),
             "settings": settings,

@@ -44,8 +44,9 @@ def card(record: Mapping[str, Any]) -> str:
 
     ``record`` has ``name``, ``kind``, ``target`` and ``directory`` (what ``--target`` and ``--draft`` take, as they
     were given), ``model`` (the target's name), ``held_out``, ``held_out_before`` where it is known, ``from_target``,
-    ``settings``, ``tokens``, ``source`` and, once they were measured, ``cost``, ``predicted_speedup`` and
-    ``measured``, with ``..._before`` of the drafter that it began as: what `evaluate` gives.
+    ``temperatures`` (that the target wrote the text at, where it is known), ``settings``, ``tokens``, ``source`` and,
+    once they were measured, ``cost``, ``predicted_speedup`` and ``measured``, with ``..._before`` of the drafter that
+    it began as: what `evaluate` gives.
     """
     before = record.get("held_out_before")
     lines = [
@@ -73,6 +74,8 @@ def card(record: Mapping[str, Any]) -> str:
     measured_before = record.get("measured_before", [None] * len(record.get("measured", ())))
     for found, earlier in zip(record.get("measured", ()), measured_before, strict=True):
         lines += ["", *_measured(found, earlier)]
+    if "measured" in record and "predicted_speedup" in record:
+        lines += ["", *_beside(record)]
     lines += [
         "",
         "## How it was made",
@@ -102,15 +105,44 @@ def _cost(record: Mapping[str, Any]) -> str:
     )
     if predicted is None:
         return text + "."
-    text += f", which with these acceptances predicts {predicted:.2f} times plain decoding at temperature 1."
+    text += f", which with these acceptances predicts {predicted:.2f} times plain decoding."
     before = record.get("predicted_speedup_before")
-    return text if before is None else f"{text} Before training: {before:.2f}."
+    if before is not None:
+        text += f" Before training: {before:.2f}."
+    # Alpha compares the two at temperature 1, whatever the tokens before were drawn at.
+    written = " and ".join(f"{one:g}" for one in record.get("temperatures", ()))
+    return (
+        f"{text} That is of drawing at temperature 1 in the places of the held-out text, which the target wrote"
+        + (f" at temperature {written}" if written else "")
+        + ": greedily, or in answers to other questions, it is another."
+    )
+
+
+def _beside(record: Mapping[str, Any]) -> list[str]:
+    """Predicted and measured speeds in one table."""
+    ways = [_how(found) for found in record["measured"]]
+    lines = [
+        f"| times plain decoding | predicted from held-out text | {' | '.join(f'measured {way}' for way in ways)} |",
+        "|---|---|" + "---|" * len(ways),
+    ]
+    for name, when in (("before training", "_before"), ("after", "")):
+        predicted, measured = record.get("predicted_speedup" + when), record.get("measured" + when)
+        if measured is not None:
+            shown = [
+                "" if predicted is None else f"{predicted:.2f}",
+                *(f"{found['speedup']:.2f}" for found in measured),
+            ]
+            lines.append(f"| {name} | {' | '.join(shown)} |")
+    return lines
+
+
+def _how(found: Mapping[str, Any]) -> str:
+    return "greedily" if found["temperature"] == 0 else f"at temperature {found['temperature']}"
 
 
 def _measured(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
-    how = "greedily" if found["temperature"] == 0 else f"at temperature {found['temperature']}"
     lines = [
-        f"In generation {how}, {found['questions']} questions, {found['max_new_tokens']} new tokens, K = "
+        f"In generation {_how(found)}, {found['questions']} questions, {found['max_new_tokens']} new tokens, K = "
         f"{found['draft_length']}, batch 1: block efficiency {found['block_efficiency']:.2f}, "
         f"{found['speedup']:.2f} times as fast as without it in the same run."
         + (

@@ -193,7 +193,9 @@ def _worth(
     found["cost"] = cost = known.get({**common, "what": "cost"}, partial(_cost, target, made.directory, config))
     found["measured_before"] = generation(made.before, 0)
     found["measured"] = generation(made.directory, made.best["step"])
-    if made.record["from_target"]:  # else acceptance on the text is not that of the target's own
+    # Of drawing at temperature 1 in the places of the held-out text, at whatever temperatures that was written; of text
+    # that is not the target's own, acceptance says nothing of the target's.
+    if made.record["from_target"]:
         for when in ("_before", ""):
             held_out = made.record["held_out" + when]
             if held_out is not None:

@@ -93,6 +93,7 @@ def test_started_again_it_goes_on(head, tiny_target):
     assert {path.name: path.read_bytes() for path in made.directory.iterdir()} == before
     assert again.record == made.record
     assert made.record["from_target"]
+    assert made.record["temperatures"] == [0.0, 1.0]
     assert made.record["held_out_before"] == made.log[0]["held_out"]
 
 
