@@ -59,7 +59,7 @@ def test_a_card_and_curves(found, tmp_path):
     )
     assert "acceptance 0.400, 0.300 for the guesses in turn, which makes 1.52 tokens a round" in text
     assert "Before training: acceptance 0.300, 0.200 for the guesses in turn, which makes 1.36 tokens a round" in text
-    assert "predicts 1.02 times plain decoding at temperature 1. Before training: 0.91." in text
+    assert "predicts 1.02 times plain decoding. Before training: 0.91. That is of drawing at temperature 1" in text
     assert "    specdec generate \"Dear reader,\" --target 'my models/tiny' --draft runs/mine/drafter\n" in text
     assert f"block efficiency {found['block_efficiency']:.2f}" in text
     assert "| tales |" in text
