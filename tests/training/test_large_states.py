@@ -68,7 +68,10 @@ def test_fresh_text_that_float16_cannot_hold(loud, samples, monkeypatch):
     assert outputs.hidden.dtype == np.float32
     assert all(np.isfinite(array).all() for array in outputs)
     whole = Teacher.read
-    broken = lambda *how: whole(*how)._replace(features=np.full((1, 1, 1), np.nan, np.float32))  # noqa: E731
+
+    def broken(*how):
+        return whole(*how)._replace(features=np.full((1, 1, 1), np.nan, np.float32))
+
     monkeypatch.setattr(Teacher, "read", broken)
     with pytest.raises(FloatingPointError, match="states of fresh texts are not finite in float32"):
         fresh(2, {})
