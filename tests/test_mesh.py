@@ -1,9 +1,6 @@
 """Where arrays lie on a mesh, and that generation on one says what it says on one device."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -12,6 +9,7 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from scripts import ON_EIGHT_DEVICES, printed_by
 from specdec_jax import models, sharding
 
 HERE = Path(__file__).parent
@@ -105,16 +103,8 @@ def test_errors_say_what_to_change():
 def test_every_mesh_gives_the_tokens_of_one_device(tmp_path):
     """In float32, greedy and sampled rows in one batch; devices exchange nothing but what a row's own group must."""
     cases = [("llama", 8, 1), ("llama", 4, 2), ("llama", 2, 4), ("llama", 1, 8), ("gemma3", 2, 4), ("gpt2", 4, 2)]
-    settings = {
-        "PYTHONPATH": os.pathsep.join(map(str, (HERE.parent, HERE, HERE / "models"))),
-        "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
-        "JAX_NUM_CPU_DEVICES": "8",
-        "JAX_PLATFORMS": "cpu",
-    }
-    command = [sys.executable, HERE / "on_eight_devices.py", tmp_path, json.dumps(cases)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for line, (family, data, tensor) in zip(map(json.loads, done.stdout.splitlines()), cases, strict=True):
+    lines = printed_by(HERE / "on_eight_devices.py", tmp_path, json.dumps(cases), **ON_EIGHT_DEVICES)
+    for line, (family, data, tensor) in zip(lines, cases, strict=True):
         assert line["case"] == [family, data, tensor]
         assert line["same"], line
         assert 20 < line["accepted"] < line["tokens"]

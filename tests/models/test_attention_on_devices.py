@@ -1,15 +1,13 @@
 """Kernels on meshes, and compiled or at least lowered for accelerators that are not here."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from scripts import ON_EIGHT_DEVICES, printed_by
 from specdec_jax.cache import KVCache
 from specdec_jax.models.attention import over_cache, visible
 from specdec_jax.models.attention_kernels import find
@@ -19,11 +17,7 @@ HERE = Path(__file__).parent
 
 def run(script, cases, **settings):
     """What a script prints for each case, in a process of its own."""
-    settings |= {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, HERE / script, json.dumps(cases)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = map(json.loads, done.stdout.splitlines())
+    lines = printed_by(HERE / script, json.dumps(cases), **settings)
     return {tuple(case): line for case, line in zip(cases, lines, strict=True)}
 
 
@@ -49,7 +43,7 @@ def test_a_tpu_reads_the_cache_where_it_lies(T, compiled):
 def test_each_device_attends_with_its_own_heads():
     """Eight and four kv heads are cut over four devices, six are on each of them."""
     cases = [["blocks", 8], ["xla", 8], ["xla", 6], ["blocks-bf16", 4], ["paged", 4]]
-    found = run("attention_on_eight_devices.py", cases, JAX_NUM_CPU_DEVICES="8")
+    found = run("attention_on_eight_devices.py", cases, **ON_EIGHT_DEVICES)
     for (name, _), line in found.items():
         assert line["difference"] < (1e-4 if name in ("blocks", "xla") else 0.6), line
         assert line["spread"] > 4

@@ -1,13 +1,11 @@
 """Models in int8 on meshes: each device reads and rounds its own part, and they say what one device says."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import jax
 import pytest
+
+from scripts import ON_EIGHT_DEVICES, printed_by
 
 HERE = Path(__file__).parent
 
@@ -15,16 +13,8 @@ HERE = Path(__file__).parent
 @pytest.mark.heavy
 def test_every_mesh_gives_the_tokens_of_one_device(tmp_path):
     shapes = [[4, 2], [1, 8]]
-    settings = {
-        "PYTHONPATH": os.pathsep.join(map(str, (HERE.parents[1], HERE.parent, HERE))),
-        "JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"],
-        "JAX_NUM_CPU_DEVICES": "8",
-        "JAX_PLATFORMS": "cpu",
-    }
-    command = [sys.executable, HERE / "int8_on_eight_devices.py", tmp_path, json.dumps(shapes)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for line, (_, tensor) in zip(map(json.loads, done.stdout.splitlines()), shapes, strict=True):
+    lines = printed_by(HERE / "int8_on_eight_devices.py", tmp_path, json.dumps(shapes), **ON_EIGHT_DEVICES)
+    for line, (_, tensor) in zip(lines, shapes, strict=True):
         assert line["same"], line
         assert line["accepted"] > 0
         assert line["stored"], "a checkpoint is read into other numbers or places than its directory"

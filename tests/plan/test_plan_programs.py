@@ -1,12 +1,11 @@
 """What is compiled is what the slots of a job would run, to the last letter of the lowered programs."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from scripts import ON_EIGHT_DEVICES, printed_by
 
 HERE = Path(__file__).parent
 CASES = [
@@ -22,11 +21,7 @@ CASES = [
 
 @pytest.mark.heavy
 def test_the_programs_are_those_of_a_job():
-    settings = {"PYTHONPATH": str(HERE.parents[1]), "JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, HERE / "lowered_on_eight_devices.py", json.dumps(CASES)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = printed_by(HERE / "lowered_on_eight_devices.py", json.dumps(CASES), **ON_EIGHT_DEVICES)
     for line, case in zip(found, CASES, strict=True):
         assert line["same"] == [True] * 3, case
     assert len({line["text"] for line in found}) == len(CASES)  # the controller is part of the program

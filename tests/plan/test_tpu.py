@@ -5,12 +5,11 @@ narrower than a TPU's registers, and a device has one kv head of it and two of t
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from scripts import printed_by
 
 HERE = Path(__file__).parent
 GROUPS = "[2,8]<=[16]"
@@ -78,16 +77,12 @@ def ran(tmp_path_factory):
         (folder / name / "config.json").write_text(json.dumps(config))
         models += [f"--{name}", str(folder / name)]
     commands = [[*models, "--topology", "v5e:4x4", *case] for case in CASES.values()]
-    settings = {
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path]),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
-    }
-    command = [sys.executable, HERE / "compile_for_v5e.py", json.dumps(commands)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = map(json.loads, done.stdout.splitlines())
+    lines = printed_by(
+        HERE / "compile_for_v5e.py",
+        json.dumps(commands),
+        JAX_COMPILATION_CACHE_DIR=str(folder / "cache"),
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="1",
+    )
     return {**dict(zip(CASES, lines, strict=True)), "cache": folder / "cache"}
 
 
