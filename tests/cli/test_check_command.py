@@ -53,8 +53,8 @@ def test_an_exact_pair(line, capsys):
 def test_a_drafter_that_lies(line, capsys, monkeypatch):
     make = drafting.make
 
-    def lying(*args):
-        made = make(*args)
+    def lying(*args, **how):
+        made = make(*args, **how)
         honest = made.drafter
         assert honest is not None
 
