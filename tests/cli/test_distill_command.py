@@ -88,6 +88,7 @@ def test_another_run_in_the_same_directory(tiny, tmp_path, learned, capsys):
     assert "holds another run: loss.name was 'forward_kl' and is now 'hybrid'" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_a_finished_run_that_is_started_again(tiny, tmp_path, learned, write_lines, capsys, monkeypatch):
     """Nothing is measured twice, edits of the card stay, and nobody else comes in until all is written."""
     questions = write_lines({"prompt": "the cat"})

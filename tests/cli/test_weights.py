@@ -30,6 +30,7 @@ def test_a_draft_in_int8_changes_no_answer(tiny, capsys):
     assert CHANGED not in err
 
 
+@pytest.mark.heavy
 def test_a_target_in_int8_says_that_it_is_another(tiny, capsys):
     _, err = generate(capsys, tiny, "--draft", "ngram", *INT8_TARGET)
     assert f"The target is {tiny.name} in int8: {CHANGED}" in " ".join(err.split())

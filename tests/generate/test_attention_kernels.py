@@ -54,7 +54,8 @@ def pairs(name, drafter):
     return Pair(model(name), params(name), early_exit(model(name, depth=1)), params(name))
 
 
-@pytest.mark.parametrize("name", at_once(KERNELS, ["xla"]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", KERNELS)
 def test_models_keep_the_contract(name):
     tolerance = 1e-3 if KERNELS[name][1] == jnp.float32 else 0.25
     check_language_model(model(name), params(name), length=24, tolerance=tolerance)

@@ -163,6 +163,7 @@ def test_both_halves_are_timed_apart():
     assert {(moment.draft_seconds, moment.verify_seconds) for moment in moments} == {(2.0, 3.0)}
 
 
+@pytest.mark.heavy
 def test_past_broken_logits_nothing_is_told():
     """The draft goes on where the target breaks: after a 7."""
     model, params = markov_model(V), np.array(random_logits(0, V, V))

@@ -58,6 +58,7 @@ def test_checkpoints(name, layers, tmp_path):
     assert {leaf.dtype for leaf in jax.tree.leaves(narrow.params)} == {jnp.dtype(jnp.bfloat16)}
 
 
+@pytest.mark.heavy
 def test_a_checkpoint_that_claims_many_layers(tmp_path):
     """Refused at once: modules for so many layers take minutes to make."""
     for layers in ("stacked", "unrolled"):

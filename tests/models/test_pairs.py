@@ -261,6 +261,7 @@ def test_without_a_tokenizer_the_widths_decide(ours, theirs):
         models.check_pair(target, tiny(48, tokens=theirs))
 
 
+@pytest.mark.heavy
 def test_a_narrowed_draft_never_guesses_padding():
     draft = models.narrowed(tiny(48), np.array([1, 3, 41, 47]))
     fit = models.pair(tiny(48), draft)

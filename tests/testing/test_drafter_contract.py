@@ -68,7 +68,7 @@ NEARLY_TRUE = {
 }
 
 
-@pytest.mark.parametrize("how", NEARLY_TRUE)
+@pytest.mark.parametrize("how", at_once(NEARLY_TRUE, ["in bfloat16", "one bit of one number"]))
 def test_a_q_that_is_nearly_the_one_drawn_from(how):
     """The tokens are those of draw, and its argmax for the q that is said may be the same: only q itself tells."""
     with pytest.raises(BrokenContractError, match=r"q is, bit for bit, what draw was given.*it differs by up to"):
@@ -150,7 +150,7 @@ BROKEN = {
 
 
 # Each kind of fault at once: of what is declared, of q, and of what guesses depend on.
-@pytest.mark.parametrize("message", at_once(BROKEN, list(BROKEN)[::3]))
+@pytest.mark.parametrize("message", at_once(BROKEN, list(BROKEN)[::6]))
 def test_what_is_broken_is_named(message):
     with pytest.raises(BrokenContractError, match=message):
         check_drafter(BROKEN[message], WEAK, TARGET, PARAMS)

@@ -67,6 +67,7 @@ def texts(target, model, drafter, params, temperature, rule):
     return out
 
 
+@pytest.mark.heavy
 def test_a_head_is_trained_and_drafts(head, tiny_target):
     _, made, told = head
     measured = [line["held_out"] for line in made.log if "held_out" in line]
@@ -216,6 +217,7 @@ def small(tiny_target, tmp_path_factory):
     )
 
 
+@pytest.mark.heavy
 def test_transformers_takes_a_draft_model_as_its_assistant(small, tiny_target, tmp_path):
     """The text is the target's own, in fewer passes of it."""
     models.save(tmp_path / "target", tiny_target.config, tiny_target.params, tokenizer=tiny_target.tokenizer)

@@ -25,6 +25,7 @@ def loud():
     return tiny_teacher(embedding=3e5, tied_head=False)
 
 
+@pytest.mark.heavy
 def test_it_is_trained_for(loud, tmp_path, monkeypatch):
     told: list[str] = []
 

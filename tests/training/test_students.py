@@ -99,7 +99,7 @@ def _at(slot):
     return jnp.asarray([slot], jnp.int32)
 
 
-@pytest.mark.parametrize("loss", at_once(LOSS_NAMES, ["forward_kl", "negative_log_acceptance"]))
+@pytest.mark.parametrize("loss", at_once(LOSS_NAMES, ["negative_log_acceptance"]))
 def test_every_loss_has_a_gradient_that_lowers_it(loss, lesson):
     batch, config, _, params, frozen = lesson
     student = feature_head_student(config, steps=2, loss=loss, chunk=32)
@@ -225,7 +225,7 @@ def test_a_loss_that_is_none(lesson):
         feature_head_student(lesson[1], loss="kl")
 
 
-@pytest.mark.parametrize("kind", ["head", "model"])
+@pytest.mark.parametrize("kind", at_once(["head", "model"], ["head"]))
 def test_in_bfloat16_all_products_are(kind, lesson, tiny_target):
     """And the loss and its gradient, which parameters in float32 get in float32, are about those of float32."""
     batch, config, ids, params, frozen = lesson

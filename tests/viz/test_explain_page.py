@@ -128,6 +128,7 @@ def test_without_scripts_all_steps_stand_there(look, text, told):
     assert page.locator("figure svg:visible").count() == len(told.pictures)
 
 
+@pytest.mark.heavy
 def test_no_page_prints_minus_zero():
     """Not where the draft is the target, either."""
     p = np.random.default_rng(0).dirichlet(np.full(50, 0.3)).astype(np.float32)
