@@ -73,6 +73,7 @@ def test_costs_are_measured_for_each(tiny):
     assert {key["dtype"] for key in keys} == {"float32"}
 
 
+@pytest.mark.heavy
 def test_a_job_does_not_go_on_with_other_weights(run, tiny):
     how = ["--draft", tiny, "--controller", "constant"]
     assert run(*how)[0] == 0

@@ -14,7 +14,7 @@ MODEL, PARAMS = history_model(V), random_logits(0, 97, V)
 TOKENS = jax.random.randint(jax.random.key(0), (3, SLOTS + 1), 0, V)
 
 
-@pytest.mark.parametrize("chunk", at_once([1, 5, 7, 16, 24, 100], [5, 24, 100]))
+@pytest.mark.parametrize("chunk", at_once([1, 5, 7, 16, 24, 100], [5, 100]))
 @pytest.mark.parametrize("lengths", [(25, 1, 9), (24, 2, 3), (20, 6, 7), (1, 1, 1)])
 def test_all_but_the_last_token_is_read(chunk, lengths):
     def see(seen, start, hidden):

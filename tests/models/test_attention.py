@@ -107,7 +107,7 @@ def softmax_attention(q, keys, values):
 
 @pytest.mark.parametrize("stale", at_once([None, jnp.nan, jnp.inf, 1e30], [jnp.nan]))
 @pytest.mark.parametrize("window", at_once([None, 1, 5, 130], [None, 5]))
-@pytest.mark.parametrize("starts", at_once(STARTS, STARTS[1::2]))
+@pytest.mark.parametrize("starts", at_once(STARTS, STARTS[3:]))
 @pytest.mark.parametrize("T", [1, 4])
 def test_equals_softmax(case, T, starts, window, stale):
     q, k, v = case.fed(T)

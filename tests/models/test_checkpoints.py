@@ -113,6 +113,7 @@ def test_a_chunk_that_is_larger_than_its_array(tmp_path):
         models.load_checkpoint(tmp_path / "ours")
 
 
+@pytest.mark.heavy
 def test_parameters_of_many_chunks(tmp_path, monkeypatch):
     """Cut along several axes."""
     monkeypatch.setattr(models.checkpoint, "CHUNK_BYTES", 48)

@@ -156,7 +156,8 @@ def test_what_is_broken_is_named(message):
         check_drafter(BROKEN[message], WEAK, TARGET, PARAMS)
 
 
-@pytest.mark.parametrize("name", at_once(SamplingParams._fields, ["top_p"]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", SamplingParams._fields)
 def test_a_transform_that_is_left_out(name):
     without = SamplingParams()._asdict()[name]
 

@@ -84,6 +84,7 @@ def test_a_head_is_trained_and_drafts(head, tiny_target):
     assert drafted.stats.accepted.sum() > 0
 
 
+@pytest.mark.heavy
 def test_started_again_it_goes_on(head, tiny_target):
     """Nothing is written or trained twice, and the drafter's files are the same."""
     folder, made, _ = head
@@ -98,6 +99,7 @@ def test_started_again_it_goes_on(head, tiny_target):
     assert made.record["held_out_before"] == made.log[0]["held_out"]
 
 
+@pytest.mark.heavy
 def test_a_log_that_was_lost_is_measured_again(head, tiny_target, tmp_path):
     """And the drafter is stored as it is asked for."""
     folder, made, _ = head
@@ -138,6 +140,7 @@ def test_a_head_that_goes_on_from_another(head, tiny_target, tmp_path):
         )
 
 
+@pytest.mark.heavy
 def test_other_settings_are_another_run(head, tiny_target):
     folder, _, _ = head
     with pytest.raises(TrainingError, match=r"holds another run: loss.name was 'forward_kl' and is now 'hybrid'"):
@@ -152,6 +155,7 @@ def test_other_settings_are_another_run(head, tiny_target):
     assert sorted((folder / "work" / "text").iterdir()) == files, "no text is written for what is refused"
 
 
+@pytest.mark.heavy
 def test_a_run_that_never_began_may_be_begun_otherwise(head, tiny_target, tmp_path, monkeypatch):
     """What lies there as the start is then the other's too."""
     folder, _, _ = head
@@ -168,6 +172,7 @@ def test_a_run_that_never_began_may_be_begun_otherwise(head, tiny_target, tmp_pa
         assert models.load_head(tmp_path / "work" / "before").config.hidden_layers == reads
 
 
+@pytest.mark.heavy
 def test_a_run_that_fails_leaves_the_best_that_it_reached(head, tiny_target, tmp_path, monkeypatch):
     """The start, if there was nothing better: it can be gone on from in another run."""
     folder, _, _ = head
@@ -190,6 +195,7 @@ def test_a_run_that_fails_leaves_the_best_that_it_reached(head, tiny_target, tmp
     assert left.config == models.load_head(folder / "drafter").config
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("storage", ["int8", "bfloat16", "float32"])
 def test_how_a_head_is_stored(storage, head, tmp_path):
     _, made, _ = head
