@@ -151,8 +151,21 @@ def _tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) -> d
             f"the tokenizer of {path} has {tokenizer.vocab_size} tokens, but its logits are {config.vocab_size} wide; "
             "expected one to that many, so check that both belong to the same model"
         )
+    _keep_ends(tokenizer, config, path)
     holes = tuple(hole for hole in tokenizer.holes() if hole < config.vocab_size)
     return {"num_tokens": min(tokenizer.vocab_size, config.vocab_size), "holes": holes}
+
+
+def _keep_ends(tokenizer: Tokenizer, config: DecoderConfig, path: Path) -> None:
+    """Leave out end tokens that lie past the logits: they never come out. Refuse those that are no tokens at all."""
+    foreign = [end for end in tokenizer.eos_ids if end >= max(config.vocab_size, tokenizer.vocab_size)]
+    if foreign:
+        raise LoadError(
+            f"{path} names {foreign[0]} as an end token, but its logits are {config.vocab_size} wide and its tokenizer "
+            f"has {tokenizer.vocab_size} tokens; expected one of these, so correct eos_token_id in config.json and "
+            "generation_config.json"
+        )
+    tokenizer.eos_ids = tuple(end for end in tokenizer.eos_ids if end < config.vocab_size)
 
 
 class _Contents(NamedTuple):

@@ -51,7 +51,8 @@ def generate(
         prompts: token ids [B, P], padded on the right; what lies past a row's length is never read.
         prompt_lengths: tokens of each prompt [B], at least one.
         key: one key, folded with each row's index, or one key a row [B]. It is consumed.
-        sampling: how tokens are drawn; scalars or one value a row.
+        sampling: how tokens are drawn; scalars or one value a row. Under the rule greedy a temperature is refused, or
+            taken for 0 where it is traced and cannot be looked at.
         config: what is static.
         max_new_tokens: one number or one a row [B]; by default a row goes on until it is full.
         eos_tokens: ids [E] of which any ends a row.

@@ -52,7 +52,7 @@ def answer(options: Options, chosen: Drafting, prompts: Sequence[Prompt | Fault]
 
 
 def _answer(options: Options, chosen: Drafting, asked: Sequence[Request | Refused], errors: Console) -> int:
-    """Answer what can be; returns how many answers broke off for broken logits."""
+    """Answer what can be; returns how many answers were broken off, for broken logits or impossible values."""
     tally, tokenizer, broken = output.Tally(), chosen.target.tokenizer, 0
     good = [one for one in asked if isinstance(one, Request)]
     with _open(options.output) as file, bar(len(good)) as progress:
@@ -75,7 +75,7 @@ def _answer(options: Options, chosen: Drafting, asked: Sequence[Request | Refuse
                 yield stretch
 
         for found in _in_order(stretches(), asked):
-            broken += isinstance(found, Answer) and found.finish_reason == FinishReason.NAN
+            broken += isinstance(found, Answer) and found.finish_reason in (FinishReason.NAN, FinishReason.INVALID)
             if file.isatty():
                 progress.close()  # or the two would write over each other
             if options.format == "jsonl":

@@ -56,19 +56,21 @@ class SamplingParams(NamedTuple):
 
 
 _HOTTEST = float(np.finfo(np.float32).max)
+LEAST = float(np.finfo(np.float32).tiny)
+"""The least number that every device tells from 0: some flush smaller ones, so a temperature below it counts as 0."""
 _MOST = int(np.iinfo(np.int32).max)
 
 _INSIDE = (
     lambda v: (v >= 0) & (v <= _HOTTEST),
     lambda v: (v >= 0) & (v <= _MOST),
-    lambda v: (v > 0) & (v <= 1),
+    lambda v: (v >= LEAST) & (v <= 1),
     lambda v: (v >= 0) & (v <= 1),
 )
 """Of each field, in their order."""
 _EXPECTED = (
     f"from 0 to {_HOTTEST:.3g}",
     f"from 0 (all) to {_MOST}",
-    "in (0, 1] (1 keeps every token)",
+    f"in (0, 1], no less than {LEAST:.3g} (1 keeps every token)",
     "in [0, 1] (0 keeps every token)",
 )
 

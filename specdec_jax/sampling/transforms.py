@@ -9,7 +9,7 @@ from jax import lax
 
 from .._typing import Array, Bool, Float
 from .draw import first_argmax
-from .params import SamplingParams
+from .params import LEAST, SamplingParams
 
 _INF_BITS = 0x7F800000  # float32 infinity: bit patterns of non-negative floats are ordered like the floats
 
@@ -24,7 +24,7 @@ def probabilities(logits: Float[Array, "B T V"], sampling: SamplingParams) -> Fl
     logits = logits.astype(jnp.float32)
     sampling = sampling.broadcast(logits.shape[0])
     temperature, top_k, top_p, min_p = (jnp.asarray(value)[:, None, None] for value in sampling)
-    greedy = temperature == 0
+    greedy = temperature < LEAST
 
     # Distances below the maximum are >= 0 whatever the temperature, so no exponential overflows.
     distance = (logits.max(-1, keepdims=True) - logits) / jnp.where(greedy, jnp.float32(1), temperature)

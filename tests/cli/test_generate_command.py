@@ -6,7 +6,7 @@ import os
 import pytest
 from marks import at_once
 
-from specdec_jax import Costs
+from specdec_jax import Costs, SamplingParams
 from specdec_jax.cli import costs, main
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -187,6 +187,14 @@ def test_bad_lines_are_reported_and_the_others_answered(run, write_lines):
     )
     assert f"{path}:6: the prompt has no tokens; expected at least one" in err
     assert "5 of 7 prompts could not be answered" in err
+
+
+def test_values_that_only_the_program_finds_impossible_are_an_error(run, monkeypatch):
+    monkeypatch.setattr(SamplingParams, "check", lambda self: None)
+    status, (line,), err = run("a b c", "--top-p", 0)
+    assert status == 1
+    assert line["finish_reason"] == "invalid"
+    assert "1 of 1 prompts could not be answered" in err
 
 
 def test_a_bad_line_does_not_change_the_randomness_of_the_others(run, write_lines):

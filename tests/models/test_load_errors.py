@@ -164,6 +164,21 @@ def test_added_tokens_past_the_logits_are_no_fault(tmp_path, oracle):
         models.load(tmp_path)
 
 
+@pytest.mark.parametrize("where", ["config.json", "generation_config.json"])
+def test_an_end_that_is_no_token(where, tmp_path, oracle):
+    """One past the logits that the tokenizer has never comes out, and is left out; one that nobody has is foreign."""
+    oracle(eos_token_id=2).save_pretrained(tmp_path)
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"t{i}": i for i in range(97)}, unk_token="t0"))
+    backend.add_special_tokens(["<end>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    edit(tmp_path / where, eos_token_id=[97, 2])
+    tokenizer = models.load(tmp_path).tokenizer
+    assert tokenizer is not None
+    assert tokenizer.eos_ids == (2,)
+    edit(tmp_path / where, eos_token_id=[2, 98])
+    refused(tmp_path, "names 98 as an end token, but its logits are 97 wide and its tokenizer has 98 tokens")
+
+
 CHECKED = "cannot read .*specdec.json .TypeCheckError"  # where the tests' own type checks are first
 
 

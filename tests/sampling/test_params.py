@@ -23,6 +23,8 @@ from specdec_jax import SamplingParams
         ({"top_p": [[0.5], [0.5, 0.5]]}, r"top_p is no array .*; expected a number or one a row"),
         ({"top_k": -1}, r"top_k is -1; expected top_k from 0"),
         ({"top_p": 0.0}, r"top_p is 0\.0; expected top_p in \(0, 1\]"),
+        ({"top_p": 1e-50}, r"top_p is 1e-50; expected top_p in \(0, 1\], no less than 1\.18e-38"),
+        ({"top_p": 1e-40}, r"top_p is 1e-40; expected top_p in \(0, 1\], no less than 1\.18e-38"),
         ({"top_p": 1.5}, r"top_p is 1\.5; expected top_p in \(0, 1\]"),
         ({"min_p": -0.1}, r"min_p is -0\.1; expected min_p in \[0, 1\]"),
         ({"min_p": 2.0}, r"min_p is 2\.0; expected min_p in \[0, 1\]"),
@@ -37,6 +39,7 @@ def test_values_out_of_range(values, message):
 def test_values_at_the_ends_of_their_ranges():
     SamplingParams(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0).check()
     SamplingParams(temperature=jnp.array([0.0, 9.0]), top_k=10**6, top_p=1e-9, min_p=1.0).check()
+    SamplingParams(temperature=1e-50, top_p=float(np.finfo(np.float32).tiny), min_p=1e-50).check()
 
 
 def test_traced_values_pass():
