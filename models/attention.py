@@ -135,13 +135,15 @@ def attend(
     size = min(BLOCK, S)
     # Tokens and the heads of a group share keys, so they are the rows of one product a group.
     rows = jnp.moveaxis(q, 1, 2).reshape(B, G, T * R, H)
+    # Of one dtype where a caller has 64 bits enabled too.
+    layer, zero = jnp.asarray(layer, jnp.int32), jnp.int32(0)
 
     def block(index, carry):
         top, total, mixed = carry
         # The last block may be pushed back to end with the cache: what it reads again is masked.
         first = jnp.minimum(index * size, S - size)
         keys, values = (
-            lax.dynamic_slice(part, (layer, 0, 0, first, 0), (1, B, G, size, H)) for part in (cache.k, cache.v)
+            lax.dynamic_slice(part, (layer, zero, zero, first, zero), (1, B, G, size, H)) for part in (cache.k, cache.v)
         )
         # A TPU multiplies narrow heads best the other way round, and would turn the whole cache in every layer.
         keys, values = (row_major(part)[0] for part in (keys, values))

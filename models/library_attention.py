@@ -60,8 +60,9 @@ def buckets(slots: int) -> list[int]:
 def _over_prefix(q, cache, layer, seen, slots, *, scale, implementation):
     # Cut out and turned, for the library wants [B, S, G, H]: one writing of the slots in use, which hides keys as well.
     B, T, G, R, H = q.shape
-    mask = seen.mask[:, :, :slots]
-    keys, values = (lax.dynamic_slice(part, (layer, 0, 0, 0, 0), (1, B, G, slots, H))[0] for part in (cache.k, cache.v))
+    mask, zero = seen.mask[:, :, :slots], jnp.int32(0)
+    at = (jnp.asarray(layer, jnp.int32), zero, zero, zero, zero)
+    keys, values = (lax.dynamic_slice(part, at, (1, B, G, slots, H))[0] for part in (cache.k, cache.v))
     by_none, by_all = ~mask.any(axis=1)[:, None], mask.all(axis=1)[:, None]  # [B, 1, S]
     lost = jnp.isnan(keys[..., 0]) & ~by_all  # `finite` makes all of a key NaN or nothing
     keys = jnp.where((by_none | lost)[..., None], jnp.zeros((), keys.dtype), keys)

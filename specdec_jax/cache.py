@@ -48,7 +48,7 @@ def append(
         block = lax.dynamic_index_in_dim(blocks, row, axis=0, keepdims=True)[None]
         return row_major(lax.dynamic_update_slice(cache, block, (layer, row, zero, start[row], zero)))
 
-    return lax.fori_loop(0, blocks.shape[0], write_row, cache)
+    return lax.fori_loop(jnp.int32(0), jnp.int32(blocks.shape[0]), write_row, cache)
 
 
 def row_major(array: Float[Array, "..."]) -> Float[Array, "..."]:
