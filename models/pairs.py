@@ -24,7 +24,7 @@ def pair(target: Loaded, draft: Loaded) -> Loaded:
         ValueError: as `check_pair` does.
     """
     check_pair(target, draft)
-    return draft._replace(model=_fit(draft.model, target.model.vocab_size, _unknown(target, draft)))
+    return draft._replace(model=fit(draft.model, target.model.vocab_size, _unknown(target, draft)))
 
 
 def check_pair(target: Loaded, draft: Loaded) -> None:
@@ -75,7 +75,7 @@ def _spelt(token: str) -> str:
 
 
 @functools.cache
-def _fit(model: LanguageModel, width: int, unknown: tuple[int, ...]) -> LanguageModel:
+def fit(model: LanguageModel, width: int, unknown: tuple[int, ...] = ()) -> LanguageModel:
     """The model with its logits cut to a width or filled up with -inf, and -inf for what the target does not know.
 
     It reads ids past its own as its last: any guess will do after a token that it does not know. Kept, so that it

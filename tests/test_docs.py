@@ -100,6 +100,26 @@ def test_the_documentation_of_clusters_has_commands():
     assert sum(page == "pods.md" for page, _ in TYPED) == 5
 
 
+def test_a_signal_to_a_container_reaches_the_job():
+    """A shell that is the first process of a container hands no SIGTERM on, so it has to become the command."""
+    blocks = [yaml.safe_load(block) for language, block in PODS if language == "yaml"]
+    shells = [found for block in blocks for found in containers(block) if found.get("command", [])[:2] == ["sh", "-c"]]
+    assert shells
+    for found in shells:
+        assert found["args"][0].startswith("exec specdec ")
+
+
+PODS = FENCED.findall((ROOT / "docs" / "pods.md").read_text(encoding="utf-8"))
+
+
+def containers(value: object) -> list[dict]:
+    """All containers in a tree of dictionaries and lists."""
+    if isinstance(value, dict):
+        own = value.get("containers", [])
+        return own + [found for part in value.values() for found in containers(part)]
+    return [found for part in value for found in containers(part)] if isinstance(value, list) else []
+
+
 def test_links_lead_somewhere():
     for page in [*PAGES, ROOT / "README.md"]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):

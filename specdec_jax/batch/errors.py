@@ -1,7 +1,9 @@
 """What stops a job."""
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 
 
 class JobError(Exception):
@@ -27,3 +29,17 @@ def cannot_write(path: os.PathLike[str], error: Exception) -> JobError:
     if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
         return JobError(f"{why}; expected an output that can be written, so allow it or name another")
     return WriteError(f"{why}; what was written before is whole, so make room and start the same command again")
+
+
+@contextlib.contextmanager
+def reaching(path: os.PathLike[str]) -> Iterator[None]:
+    """What goes wrong while this is looked at is a PassingError, but a JobError where it is not allowed to be."""
+    try:
+        yield
+    except JobError:
+        raise
+    except Exception as error:  # stores raise what their libraries do
+        kind = JobError if isinstance(error, PermissionError) else PassingError
+        raise kind(
+            f"cannot read {path}: {error}; what was written before is whole, so start the same command again then"
+        ) from error

@@ -142,11 +142,15 @@ def sync_folder(folder: epath.Path) -> None:
 
 
 def lines(path: epath.Path) -> Iterator[bytes]:
-    """The whole lines of a file. One that was cut off is no line: it was being written when its process was killed."""
+    """The whole lines of a file. One that was cut off is no line: it was being written when its process was killed.
+
+    Nor is what may follow it, the rest of a line that another process writes at this very moment.
+    """
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
-                yield line
+            if not line.endswith(b"\n"):
+                return
+            yield line
 
 
 def cut_torn_line(fd: int) -> None:

@@ -16,7 +16,7 @@ from ..drafters import Drafter
 from ..lm import LanguageModel
 from ..sharding import check_rows
 from ..state import FinishReason, GenerateConfig, Generation
-from .request import Answer, Counts, Refused, Request, check
+from .request import Answer, Counts, Refused, Request, check, check_integer
 from .slots import Slots
 
 
@@ -43,7 +43,8 @@ class BatchGenerator:
     Requests are drawn from their iterable as slots become idle, so a million of them are never in memory. Answers come
     as they finish. A row's randomness comes from the seed and the request alone, never from slot, neighbours or order:
     with a fixed draft length, or under the coupled rule, any batch size gives the same tokens (in float32; in bfloat16
-    other shapes round otherwise).
+    other shapes round otherwise). Requests that bring the same ``seed`` get the same noise: of equal prompts they are
+    the same sample again, not further ones. Without seeds of their own rows are independent.
 
     Three programs are compiled: one that reads prompts, for each bucket of lengths that occurs, one that decodes, and a
     small one that takes an answer out. Nothing that comes later compiles anew. While the device decodes, the host hands
@@ -63,7 +64,7 @@ class BatchGenerator:
     """Ids of which any ends a row."""
     controller: Controller = _CONSTANT
     """How many guesses a round has. An adaptive one looks at all rows: then answers depend on each other's acceptance,
-    except under the coupled and the greedy rule. Their law never does."""
+    except under the coupled and the greedy rule. Each answer's own law never does."""
     costs: Costs | None = None
     """That the controller weighs; by default estimated, as `generate` does."""
     refill: int | None = None
@@ -82,12 +83,11 @@ class BatchGenerator:
     def __post_init__(self):
         for name in ("batch", "refill", "max_rounds"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value < 2**31:
-                raise ValueError(f"{name} is {value}; expected an integer >= 1")
+            if value is not None:
+                check_integer(name, value, 1, 2**31 - 1)
+        check_integer("seed", self.seed, 0, 2**32 - 1)
         if self.mesh is not None:
             check_rows(self.batch, self.mesh)
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed is {self.seed}; expected an integer from 0 to {2**32 - 1}")
 
     def __call__(self, requests: Iterable[Request | Refused]) -> Iterator[Answer | Refused]:
         """The answers as they finish. A request that cannot be answered comes back as refused."""
@@ -100,12 +100,23 @@ class BatchGenerator:
         """The same, stretch by stretch, so that the caller has a say at least every ``max_rounds`` rounds.
 
         Once ``accepting()`` is False no request starts any more, and it ends with those that run. Whoever stops before
-        that loses the rows that run and nothing else.
+        that loses the rows that run and nothing else. If the iterable raises, its error comes after all answers to what
+        it gave before.
         """
-        run = self.begin(requests)
+        failed: list[Exception] = []
+
+        def until_it_fails() -> Iterator[Request | Refused]:
+            try:
+                yield from requests
+            except Exception as error:
+                failed.append(error)
+
+        run = self.begin(until_it_fails())
         yield run.collect()
         while run.advance(accepting=accepting()):
             yield run.collect()
+        if failed:
+            raise failed[0]
 
     def begin(self, requests: Iterable[Request | Refused]) -> "Run":
         """The same in two steps for each stretch, for callers that have to know which of them runs programs."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from etils import epath
 
-from .errors import JobError, cannot_write
+from .errors import JobError, cannot_write, reaching
 from .files import Place
 
 _SUFFIX = ".lease"
@@ -36,7 +36,8 @@ def leased(place: Place, *, beat: float = _BEAT, silence: float = _SILENCE) -> I
     own = place.folder / f"{place.shard}.{uuid.uuid4().hex}{_SUFFIX}"
     lease = _Lease(own, beat)
     try:
-        _wait_for(place, own, lease.is_there, beat / 4, silence)
+        with reaching(place.folder):
+            _wait_for(place, own, lease.is_there, beat / 4, silence)
         lease.holding = True
         lease.write()
         yield lease.is_there

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from .errors import JobError
+from .errors import JobError, reaching
 from .files import Place, create_whole, make_folder
 
 _FORMAT = 2
@@ -29,8 +29,10 @@ def claim(place: Place, identity: Mapping[str, Any], *, now: datetime | None = N
     """
     wanted = json.loads(json.dumps({"format": _FORMAT, **identity}))
     make_folder(place.folder)
-    held = [path for path in place.all_results() if path.stat().length]  # first: others write theirs after the manifest
-    if not place.manifest.exists():
+    with reaching(place.folder):
+        held = [path for path in place.all_results() if path.stat().length]  # first: others write after the manifest
+        claimed = place.manifest.exists()
+    if not claimed:
         if held:
             raise JobError(
                 f"{held[0]} holds results, but {place.manifest} is missing, which says of what job; put it back, or "
@@ -38,7 +40,8 @@ def claim(place: Place, identity: Mapping[str, Any], *, now: datetime | None = N
             )
         begun = (datetime.now() if now is None else now).isoformat(timespec="seconds")
         create_whole(place.manifest, json.dumps(wanted | {_BEGUN: begun}, indent=2) + "\n")
-    found, begun = _read(place)
+    with reaching(place.manifest):
+        found, begun = _read(place)
     other = differences(found, wanted)
     if other:
         raise JobError(

@@ -1,8 +1,12 @@
 """What a batch generator is asked and what it answers."""
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from .._inputs import check_rule
 from ..sampling import SamplingParams
@@ -74,20 +78,41 @@ def room(config: GenerateConfig, max_positions: int | None) -> int:
 def check(request: Request, config: GenerateConfig, *, vocab_size: int, max_positions: int | None) -> None:
     """Raise a ValueError for what cannot be answered. Nothing here touches a device."""
     ids = request.token_ids
+    if isinstance(ids, jax.Array):
+        ids = np.asarray(ids)
+    if not isinstance(ids, Sequence | np.ndarray) or (isinstance(ids, np.ndarray) and ids.ndim != 1):
+        raise ValueError(f"token_ids is of the type {type(ids).__name__}; expected a list of token ids")
     if not len(ids):
         raise ValueError("the prompt has no tokens; expected at least one")
     for place, token in enumerate(ids):
-        if not 0 <= token < vocab_size:
-            raise ValueError(f"token_ids[{place}] is {token}; expected a token id from 0 to {vocab_size - 1}")
+        if not _is_integer(token) or not 0 <= int(token) < vocab_size:
+            raise ValueError(f"token_ids[{place}] is {token!r}; expected a token id from 0 to {vocab_size - 1}")
     most = room(config, max_positions)
     if len(ids) >= most:
         raise ValueError(
             f"the prompt has {len(ids)} tokens, but a row holds {most} with its answer; shorten the prompt"
             + (", or raise the capacity" if most == config.capacity else ": that is all that the target can read")
         )
+    for name, value in request.sampling._asdict().items():
+        if np.ndim(value):
+            raise ValueError(f"{name} is {value!r}; expected a number, for a request is one row")
     request.sampling.check()
     check_rule(config, request.sampling)
-    bounds = (("index", request.index, _MOST), ("max_new_tokens", request.max_new_tokens, _MOST))
-    for name, value, highest in (*bounds, ("seed", request.seed or 0, _MOST_SEED)):
-        if not 0 <= value <= highest:
-            raise ValueError(f"{name} is {value}; expected an integer from 0 to {highest}")
+    check_integer("index", request.index, 0, _MOST)
+    check_integer("max_new_tokens", request.max_new_tokens, 0, _MOST)
+    if request.seed is not None:
+        check_integer("seed", request.seed, 0, _MOST_SEED)
+
+
+def check_integer(name: str, value: Any, lowest: int, highest: int) -> None:
+    """Raise a ValueError for what is no integer in this range; nothing is rounded."""
+    if not _is_integer(value) or not lowest <= int(value) <= highest:
+        raise ValueError(f"{name} is {value!r}; expected an integer from {lowest} to {highest}")
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)

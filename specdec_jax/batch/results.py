@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from etils import epath
 
-from .errors import FULL, JobError, cannot_write
+from .errors import FULL, JobError, cannot_write, reaching
 from .files import Place, cut_torn_line, is_remote, lines, sync_folder
 from .lease import leased
 
@@ -130,7 +130,8 @@ def open_results(place: Place) -> Iterator[Results]:
     """
     if is_remote(place.folder):
         with leased(place) as held:
-            results = Parts(place, held=held)
+            with reaching(place.folder):
+                results = Parts(place, held=held)
             try:
                 yield results
             finally:
@@ -185,18 +186,22 @@ def _locked(path: epath.Path, how: int) -> Iterator[int]:
 
 
 def _encode(records: Sequence[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records).encode()
+    text = "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    return text.encode(errors="backslashreplace")  # a name of a file may hold what is no text: JSON escapes it just so
 
 
 def read_results(place: Place) -> Iterator[dict[str, Any]]:
     """The records of all processes, this run's and those of earlier ones, however many they were.
 
     Raises:
-        JobError: a line is no record of a job.
+        JobError: a line is no record of a job; a PassingError where a file cannot be read.
     """
-    for path in place.all_results():
-        for number, line in enumerate(lines(path), 1):
-            yield _record(path, number, line)
+    with reaching(place.folder):
+        found = place.all_results()
+    for path in found:
+        with reaching(path):
+            for number, line in enumerate(lines(path), 1):
+                yield _record(path, number, line)
 
 
 def _record(path: epath.Path, number: int, line: bytes) -> dict[str, Any]:

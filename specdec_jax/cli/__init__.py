@@ -51,7 +51,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(USAGE + "\nspecdec COMMAND --help lists the options of a command.")
         return 0 if args else 2
     if name not in COMMANDS:
-        print(f"specdec: no command {name!r}; expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+        _say(f"specdec: no command {name!r}; expected one of {', '.join(COMMANDS)}")
         return 2
 
     from ..models import LoadError
@@ -62,7 +62,7 @@ def main(args: Sequence[str] | None = None) -> int:
         with _terminable():
             return command.main(args[1:])
     except (UserError, LoadError) as error:
-        print(f"specdec {name}: {error}", file=sys.stderr)
+        _say(f"specdec {name}: {error}")
         return 2
     except BrokenPipeError:  # whoever read the output has had enough, as in `specdec generate ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,8 +70,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception:  # Python itself would end with 1, which says that the work is done
-        traceback.print_exc()
+        _say(traceback.format_exc().rstrip())
         return UNEXPECTED
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # whoever read it has left, and the exit status says the rest
+        print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,8 @@
 """Consoles that write text as it is: a model's own words, prompts and paths are no markup and no names of emoji."""
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +16,23 @@ def console(file: Any = None) -> Console:
     return Console(file=file, highlight=False, emoji=False)
 
 
+class _Beside(Console):
+    """Standard error. If whoever read it has left, the work goes on and nothing more is said."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())  # for what others say there
+
+
 def errors(style: str | None = None) -> Console:
     """For what is said beside the output."""
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, style=style)
+    return _Beside(stderr=True, highlight=False, emoji=False, soft_wrap=True, style=style)
+
+
+def progress() -> Console:
+    """For how far it is, in the same place."""
+    return _Beside(stderr=True)
 
 
 def write_text(text: str, console: Console) -> None:

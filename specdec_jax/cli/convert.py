@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +13,7 @@ from ..models.draft_vocabulary import FILE as DRAFT_IDS
 from ..models.hub import BESIDE_WEIGHTS
 from ..models.huggingface import special_ids
 from ..models.new_directory import check_new
-from . import UserError
+from . import UserError, consoles
 from .options import parse
 
 
@@ -65,5 +64,5 @@ def main(args: Sequence[str]) -> int:
             save(destination, loaded.config, loaded.params, tokenizer=loaded.tokenizer, special_ids=ids, also=copy)
     except (ValueError, OSError) as error:
         raise UserError(f"cannot write {destination}: {error}") from error
-    print(f"{destination}: {options.source} in {options.dtype}, as {options.format}", file=sys.stderr)
+    consoles.errors().print(f"{destination}: {options.source} in {options.dtype}, as {options.format}", markup=False)
     return 0

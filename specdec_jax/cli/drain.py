@@ -89,5 +89,6 @@ def _watch(told: int, drain: Drain, grace: float, ended: threading.Event) -> Non
             drain.ask()
             status = 128 + signal.SIGTERM if again else STOPPED
             end = time.monotonic() + (_AT_ONCE if again else drain.seconds + grace)
-    print("specdec: stopped before the end; the same command goes on from here", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # whoever read it may have left
+        print("specdec: stopped before the end; the same command goes on from here", file=sys.stderr, flush=True)
     os._exit(status)

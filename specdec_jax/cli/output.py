@@ -86,6 +86,8 @@ def record(found: Answer | Refused, tokenizer: Tokenizer | None, *, logprobs: bo
         fields["logprobs"] = {"raw": known(found.logprobs), "sampled": known(found.sampled_logprobs)}
     if found.finish_reason == FinishReason.NAN:
         fields["error"] = f"the target's logits were broken (NaN, +inf or all -inf) after {len(found.token_ids)} tokens"
+    if found.finish_reason == FinishReason.INVALID:
+        fields["error"] = "its prompt, limit or sampling values are impossible, as the program found"
     return fields | {"stats": stats}
 
 
@@ -96,13 +98,15 @@ def _label(index: int, prompt: Prompt | Fault) -> dict[str, Any]:
 
 def line(fields: Mapping[str, Any]) -> str:
     """One object as a line of JSON."""
-    return json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()  # what is no text, as in names of files, as JSON escapes it
 
 
 def heading(answer: Answer) -> str:
     """How an answer is announced: its id, or the prompt's place."""
     prompt = answer.request.source
     label = prompt.where if prompt.id is None else str(prompt.id)
+    label = label.encode(errors="backslashreplace").decode()  # a name of a file may hold what is no text
     return label if prompt.category is None else f"{label} ({prompt.category})"
 
 
@@ -121,6 +125,7 @@ _CUT_OFF = {
     FinishReason.LENGTH: "cut off: as many new tokens as were asked for; --max-new-tokens gives more",
     FinishReason.CAPACITY: "cut off: the row is full; --capacity gives more room",
     FinishReason.NAN: "broken off: the target's logits are no distribution here",
+    FinishReason.INVALID: "not answered: its prompt, limit or sampling values are impossible",
 }
 
 

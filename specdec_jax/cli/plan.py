@@ -149,7 +149,13 @@ def _warnings(options: Options, target: DecoderConfig, draft: DecoderConfig | No
     cut = [(options.target, target)]
     if draft is not None and not options.draft_whole:
         cut.append((options.draft, draft))
-    return [sentence for name, config in cut if (sentence := held_whole(name, config, options.tensor)) is not None]
+    found = [sentence for name, config in cut if (sentence := held_whole(name, config, options.tensor)) is not None]
+    if draft is not None and draft.vocab_size != target.vocab_size:
+        found.append(
+            f"the logits of {options.target} are {target.vocab_size} wide and those of {options.draft} "
+            f"{draft.vocab_size}: a job takes the two only if their tokenizers agree, which configurations do not tell"
+        )
+    return found
 
 
 def _compiled(report: plan.Report) -> dict[str, Any]:

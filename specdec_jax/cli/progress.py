@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,6 +13,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from . import consoles
 
 _EVERY = 30.0  # seconds between two lines where there is no bar
 
@@ -46,7 +47,7 @@ class Bar:
 @contextlib.contextmanager
 def bar(total: int) -> Iterator[Bar]:
     """A bar where standard error is a terminal, and else lines."""
-    console = Console(stderr=True)
+    console = consoles.progress()
     # Something moves while a single answer is being written, too.
     columns = (
         SpinnerColumn(),

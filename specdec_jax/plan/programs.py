@@ -18,6 +18,7 @@ from ..lm import LanguageModel
 from ..models import Weights, model_from_config, param_shapes, param_shardings
 from ..models.attention_kernels import of_backend
 from ..models.config import DecoderConfig
+from ..models.pairs import fit
 from ..sharding import DATA, AnyMesh, check_rows
 from ..state import GenerateConfig
 
@@ -50,8 +51,8 @@ class Plan(NamedTuple):
 
     @property
     def drafter(self) -> Drafter | None:
-        """A draft model, where there is one."""
-        return None if self.draft is None else draft_model(self.draft.model)
+        """A draft model, where there is one; its logits as wide as the target's, as a job has it."""
+        return None if self.draft is None else draft_model(fit(self.draft.model, self.target.model.vocab_size))
 
     @property
     def group_rows(self) -> int:

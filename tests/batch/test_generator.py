@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.monitoring
@@ -23,6 +24,7 @@ from specdec_jax import (
     generate,
 )
 from specdec_jax.batch import Answer, BatchGenerator, Refused, Request
+from specdec_jax.batch.request import check_integer
 from specdec_jax.bench import count_traces
 
 
@@ -160,6 +162,12 @@ def test_what_cannot_be_answered_comes_back_and_the_others_are_answered():
         12: Request(12, [1] * CAPACITY),
         13: Request(13, [1], SamplingParams(temperature=-1.0)),
         14: Request(14, [1], seed=-1),
+        20: odd(20, token_ids=[1, 1.7]),
+        21: odd(21, token_ids=["a"]),
+        22: odd(22, token_ids=None),
+        23: odd(23, max_new_tokens=1.5),
+        24: odd(24, seed=2.0),
+        25: odd(25, sampling=SamplingParams(temperature=jnp.ones(2))),
     }
     found = list(make()([*bad.values(), *asked, Refused(15, "no JSON", "line 16")]))
     why = {one.index: one.why for one in found if isinstance(one, Refused)}
@@ -170,6 +178,41 @@ def test_what_cannot_be_answered_comes_back_and_the_others_are_answered():
     assert "temperature is -1.0; expected temperature from 0" in why[13]
     assert "seed is -1; expected an integer from 0" in why[14]
     assert why[15] == "no JSON"
+    assert "token_ids[1] is 1.7; expected a token id" in why[20]
+    assert "token_ids[0] is 'a'; expected a token id" in why[21]
+    assert "token_ids is of the type NoneType; expected a list of token ids" in why[22]
+    assert "max_new_tokens is 1.5; expected an integer from 0" in why[23]
+    assert "seed is 2.0; expected an integer from 0" in why[24]
+    assert "expected a number, for a request is one row" in why[25]
+
+
+def odd(index: int, **fields: Any) -> Request:
+    """With values that a type checker would not let through; the tests have one that runs."""
+    request = Request(index, [1])
+    for name, value in fields.items():
+        object.__setattr__(request, name, value)
+    return request
+
+
+def test_integers_of_any_library_are_integers():
+    plain = tokens(make()([Request(7, [1, 2], max_new_tokens=5, seed=3)]))
+    kinds: Any = (np, jnp)
+    for kind in kinds:
+        request = odd(7, token_ids=kind.array([1, 2]), max_new_tokens=kind.int32(5), seed=kind.int32(3))
+        assert tokens(make()([request])) == plain
+
+
+def test_an_error_of_the_iterable_comes_after_the_answers_to_what_was_before():
+    asked = requests(7)
+
+    def breaking():
+        yield from asked
+        raise OSError("the prompts are gone")
+
+    found = []
+    with pytest.raises(OSError, match="the prompts are gone"):
+        found.extend(make()(breaking()))  # keeps those that came before an error
+    assert tokens(found) == tokens(make()(asked))
 
 
 def test_many_bad_requests_in_a_row_do_not_end_it():
@@ -250,7 +293,7 @@ def test_a_cache_without_an_axis_of_rows():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch": 0}, "batch is 0; expected an integer >= 1"),
+        ({"batch": 0}, "batch is 0; expected an integer from 1"),
         ({"refill": 0}, "refill is 0; expected"),
         ({"max_rounds": 0}, "max_rounds is 0; expected"),
         ({"seed": -1}, "seed is -1; expected an integer from 0"),
@@ -259,3 +302,9 @@ def test_a_cache_without_an_axis_of_rows():
 def test_options_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         make(**options)
+
+
+@pytest.mark.parametrize("value", [2.5, "2", None, True, 0, 5])
+def test_what_is_no_integer_of_a_range(value):
+    with pytest.raises(ValueError, match=rf"batch is {value!r}; expected an integer from 1 to 4"):
+        check_integer("batch", value, 1, 4)

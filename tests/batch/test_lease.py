@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from specdec_jax.batch import JobError
+from specdec_jax.batch import JobError, PassingError
 from specdec_jax.batch.files import place
 from specdec_jax.batch.lease import leased
 from specdec_jax.batch.results import Parts
@@ -33,6 +33,18 @@ def test_a_second_is_refused_and_the_next_is_not(here):
         assert len(left(here)) == 1
     assert left(here) == []
     with leased(here, **QUICK):
+        pass
+
+
+@pytest.mark.parametrize("method", ["iterdir", "read_text"])
+def test_a_store_that_does_not_answer(method, here, monkeypatch):
+    (here.folder / f"answers.{0:032x}.lease").write_text("holds 7\n")
+
+    def fails(self, *args, **kwargs):
+        raise ConnectionResetError("the store has gone")
+
+    monkeypatch.setattr(type(here.folder), method, fails)
+    with pytest.raises(PassingError, match=r"cannot read .*: the store has gone; what was written"), leased(here):
         pass
 
 

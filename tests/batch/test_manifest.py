@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specdec_jax.batch import manifest
-from specdec_jax.batch.errors import JobError, WriteError
+from specdec_jax.batch.errors import JobError, PassingError, WriteError
 from specdec_jax.batch.files import place
 from specdec_jax.batch.manifest import claim
 from specdec_jax.batch.results import open_results
@@ -41,6 +41,19 @@ def test_another_job_is_refused_by_what_differs(tmp_path):
     with pytest.raises(JobError) as refused:
         claim(place(str(tmp_path)), other)
     assert "another job: seed was 1 and is now 2; sampling.top_k was 2 and is now 3. Expected" in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["iterdir", "read_text"])
+def test_a_store_that_does_not_answer(method, tmp_path, monkeypatch):
+    to = place(str(tmp_path))
+    claim(to, {"a": 1})
+
+    def fails(self, *args, **kwargs):
+        raise RuntimeError("the store has gone")  # stores have errors of their own
+
+    monkeypatch.setattr(type(to.folder), method, fails)
+    with pytest.raises(PassingError, match=r"cannot read .*: the store has gone; what was written before is whole"):
+        claim(to, {"a": 1})
 
 
 @pytest.mark.parametrize(

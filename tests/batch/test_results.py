@@ -12,7 +12,7 @@ from written import indices, records, write
 
 from specdec_jax.batch import results as results_module
 from specdec_jax.batch.errors import JobError, WriteError
-from specdec_jax.batch.files import place
+from specdec_jax.batch.files import lines, place
 from specdec_jax.batch.job import resume
 from specdec_jax.batch.results import open_results
 
@@ -54,6 +54,13 @@ def test_a_torn_line_is_cut_off(here, torn):
     write(here, 2)
     assert here.results.read_bytes().startswith(whole)
     assert indices(here) == [0, 1, 2]
+
+
+def test_the_rest_of_a_line_that_is_being_written_is_no_line(here, monkeypatch):
+    """Where a file grows while it is read."""
+    reads = [b'{"index": 1}\n', b'{"index": 2, "text": "a', b'b"}\n', b'{"index": 3}\n']
+    monkeypatch.setattr(type(here.results), "open", lambda self, mode: contextlib.nullcontext(reads))
+    assert list(lines(here.results)) == reads[:1]
 
 
 def test_a_file_of_one_torn_line_is_emptied(here):

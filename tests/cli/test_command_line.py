@@ -85,6 +85,7 @@ def test_values_reach_the_librarys_classes():
         ("a --seed -1", "seed is -1; expected an integer from 0"),
         ("a --prompt-file x.txt", "got prompts and --prompt-file; expected"),
         ("", "got no prompt; expected prompts as arguments"),
+        ("--prompt-file x --output y --scope host --coordinator node1", "coordinator is 'node1'; expected host:port"),
         ("a --format xml", "invalid choice 'xml'"),
         ("a --tempreture 1", "--tempreture"),
     ],

@@ -1,6 +1,8 @@
 """What a model says reaches files to the last character, and cannot command a terminal."""
 
 import io
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,4 +37,23 @@ def test_every_command_uses_them():
     """Another console would turn :100: into a picture."""
     files = Path(consoles.__file__).parent.glob("*.py")
     made = [path.name for path in files if "Console(" in path.read_text(encoding="utf-8")]
-    assert sorted(made) == ["consoles.py", "progress.py"]
+    assert sorted(made) == ["consoles.py"]
+
+
+@pytest.fixture
+def nobody_reads(monkeypatch):
+    """Standard error is a pipe whose reader has left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as broken:
+        monkeypatch.setattr(sys, "stderr", broken)
+        yield
+        broken.flush()  # what others say there meets no error either
+
+
+@pytest.mark.parametrize("make", [consoles.errors, consoles.progress])
+def test_work_goes_on_where_nobody_reads_what_is_said_beside_it(make, nobody_reads):
+    console = make()
+    console.print("x" * 100_000)
+    console.print("again")
+    print("others too", file=sys.stderr, flush=True)

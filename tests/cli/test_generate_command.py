@@ -194,6 +194,7 @@ def test_values_that_only_the_program_finds_impossible_are_an_error(run, monkeyp
     status, (line,), err = run("a b c", "--top-p", 0)
     assert status == 1
     assert line["finish_reason"] == "invalid"
+    assert "impossible" in line["error"]
     assert "1 of 1 prompts could not be answered" in err
 
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 from jobs import SMALL, TEXTS, answers
+from processes import start, status
 from safetensors.numpy import load_file, save_file
 
 from specdec_jax.cli import job, main
@@ -209,3 +211,17 @@ def test_options_that_contradict_each_other(run, args, message, capsys):
         run(*args)
     assert stop.value.code == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("to", ["out", "out.txt"])
+def test_a_prompt_file_whose_name_is_no_text(to, tiny, tmp_path):
+    """In a process of its own, for pytest's standard error takes no such name and the real one does."""
+    path = tmp_path / os.fsdecode(b"\xff.jsonl")
+    path.write_text('{"prompt": "a b"}\n{"prom": 1}\n')
+    how = ["--format", "text"] if to == "out.txt" else []
+    args = ["generate", "--target", str(tiny), "--prompt-file", str(path), "--output", str(tmp_path / to), *SMALL, *how]
+    assert status(start(main, args, cache=tmp_path / "cache", log=tmp_path / "log.txt")) == 1
+    if to == "out":
+        assert answers(tmp_path / "out" / "answers.jsonl")[1]["where"] == f"{path}:2"
+    else:
+        assert "xff.jsonl:1" in (tmp_path / to).read_text(encoding="utf-8").replace("dcff", "xff")

@@ -3,12 +3,15 @@
 import errno
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
-from jobs import TEXTS, answers
+from jobs import SMALL, TEXTS, answers
+from processes import start, status
 
 from specdec_jax.batch import Run
+from specdec_jax.cli import main
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -74,6 +77,26 @@ def test_a_full_disk_stops_it_and_the_next_run_does_the_rest(run, out, undisturb
     assert 0 < len(answers(out)) < len(TEXTS)
     assert run()[0] == 0
     assert answers(out) == undisturbed
+
+
+def unheard(args: list[str]) -> int:
+    """The command with a standard error whose reader has left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.dup2(writing, sys.stderr.fileno())
+    return main(args)
+
+
+def test_a_job_goes_on_when_nobody_reads_its_messages(tiny, prompts, tmp_path, undisturbed):
+    args = ["generate", "--target", str(tiny), "--prompt-file", str(prompts), *SMALL, "--output", str(tmp_path / "out")]
+    process = start(unheard, args, cache=tmp_path / "cache", log=tmp_path / "log.txt")
+    assert status(process) == 0
+    assert answers(tmp_path / "out" / "answers.jsonl") == undisturbed
+
+
+def test_bad_input_is_2_when_nobody_reads_why(tmp_path):
+    args = ["generate", "--target", str(tmp_path / "nowhere"), "a"]
+    assert status(start(unheard, args, cache=tmp_path / "cache", log=tmp_path / "log.txt")) == 2
 
 
 def test_an_output_that_cannot_be_written(run, tmp_path):

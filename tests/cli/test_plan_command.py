@@ -103,11 +103,23 @@ def on_one_device(monkeypatch):
 
 
 @pytest.mark.usefixtures("on_one_device")
-def test_a_drafter_of_another_vocabulary_is_refused(tiny, other, capsys):
+def test_logits_of_another_width_are_told_of(tiny, other, capsys, monkeypatch):
+    """A job takes such a pair, or not, by tokenizers that are not here."""
     small = other("small", words=["<unk>", "<end>", "<user>", "<assistant>", "a"])
+    asked = []
+
+    def compiled(plan_of):
+        asked.append(plan_of)
+        raise plan.TooLargeError("too large", params=1, caches=1)
+
+    monkeypatch.setattr(plan, "compiled", compiled)
     command = ["plan", "--target", str(tiny), "--draft", str(small), "--tensor", "1", "--capacity", "64"]
-    assert main(command) == 2
-    assert "the drafter has a vocabulary of 5 tokens and the target one of 20" in capsys.readouterr().err
+    assert main(command) == 1
+    said = (
+        f"the logits of {tiny} are 20 wide and those of {small} 5: a job takes the two only if their tokenizers agree"
+    )
+    assert said in capsys.readouterr().err
+    assert asked[0].drafter.vocab_size == 20
 
 
 @pytest.mark.parametrize(

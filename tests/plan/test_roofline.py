@@ -1,5 +1,7 @@
 """The estimate against sums done by hand."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -63,6 +65,14 @@ def test_an_estimate_is_tokens_of_a_round_over_its_passes():
 def test_without_a_drafter_there_is_one_token_a_pass():
     best = estimate(plan_of(draft=False), CHIP, alpha=0.5, length=10)
     assert best.tokens_per_second == best.plain_tokens_per_second
+
+
+@pytest.mark.parametrize("width", [88, 96, 104])
+def test_a_draft_with_other_padding_is_fitted_as_in_a_job(width):
+    small = side(dataclasses.replace(CONFIG, num_layers=1, vocab_size=width), MESH)
+    drafter = plan_of()._replace(draft=small).drafter
+    assert drafter is not None
+    assert drafter.vocab_size == CONFIG.vocab_size
 
 
 def test_params_are_shapes():
