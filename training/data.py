@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ Progress = Callable[[int, int], None]
 """Called with the answer tokens there are and those wanted."""
 
 
+def begun(folder: Path) -> datetime:
+    """When the text in a folder was begun, or else now. Chat templates may write the date, and a text has one alone."""
+    made = _read_made(folder)
+    return datetime.fromisoformat(made[_BEGUN]) if _BEGUN in made else datetime.now().replace(microsecond=0)
+
+
 def gather(
     folder: Path,
     target: Loaded,
@@ -32,6 +39,7 @@ def gather(
     max_tokens: int | None = None,
     capacity: int = CAPACITY,
     asked: Sequence[Sequence[int]] | None = None,
+    now: datetime | None = None,
     tell: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda have, want: None,
 ) -> list[Sample]:
@@ -50,14 +58,17 @@ def gather(
         max_tokens: most tokens of an answer.
         capacity: most tokens of a prompt and its answer.
         asked: token ids of prompts to answer; by default the target asks itself.
+        now: that `begun` said, which ``asked`` was made with too; by default what it says.
         tell: told what cannot be known of text that is there.
 
     Raises:
         DataError: the folder holds text that was made otherwise or by other weights, or nothing comes out.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    now = begun(folder) if now is None else now
     _check_made(
         folder,
+        now,
         {
             "target": [target.name, repr(target.config)],
             # As stored, for what is computed with differs between devices: text written on one serves another.
@@ -79,7 +90,9 @@ def gather(
         if path.exists():
             batch = read_samples(path, target.model.vocab_size)
         else:
-            batch = _batch(target, jax.random.fold_in(key, index), index, asked, temperatures, rows, max_tokens, config)
+            batch = _batch(
+                target, jax.random.fold_in(key, index), index, asked, temperatures, rows, max_tokens, config, now
+            )
             part = path.with_suffix(".part")
             part.unlink(missing_ok=True)
             part.touch()
@@ -102,19 +115,39 @@ def gather(
 _PATIENCE = 4
 _MADE = "made.json"
 _WEIGHTS = "weights"
+_BEGUN = "begun"
 
 
-def _check_made(folder: Path, made: dict[str, Any], tell: Callable[[str], None]) -> None:
+def _read_made(folder: Path) -> dict[str, Any]:
+    """What is written down about the text there; nothing if there is none."""
+    path = folder / _MADE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        datetime.fromisoformat(found.get(_BEGUN, "0001-01-01"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is damaged ({error}); expected what a run wrote there, so name another directory, or delete that "
+            "folder to have its text written anew"
+        ) from error
+    return found
+
+
+def _check_made(folder: Path, now: datetime, made: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Text that lies there is used again only where it would be written again."""
     path = folder / _MADE
     if not path.exists():
         if any(folder.glob("*.jsonl")):
             raise DataError(f"{folder} holds text, but no {_MADE} that says how it was made; expected an empty folder")
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        part.write_text(json.dumps({**made, _BEGUN: now.isoformat()}, indent=2) + "\n", encoding="utf-8")
         part.rename(path)
         return
-    found, wanted = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(made))
+    found, wanted = _read_made(folder), json.loads(json.dumps(made))
+    found.pop(_BEGUN, None)
     weights, ours = found.pop(_WEIGHTS, None), wanted.pop(_WEIGHTS)
     other = differences(found, wanted)
     if other:
@@ -132,15 +165,17 @@ def _check_made(folder: Path, made: dict[str, Any], tell: Callable[[str], None])
         )
 
 
-def _batch(target, key, index, asked, temperatures, rows, max_tokens, config) -> list[Sample]:
+def _batch(target, key, index, asked, temperatures, rows, max_tokens, config, now) -> list[Sample]:
     options = {"temperatures": temperatures, "config": config, "max_tokens": max_tokens, "rows": rows}
     if asked is None:
-        return self_prompted(target, key=key, **options)
+        return self_prompted(target, key=key, now=now, **options)
     return answers(target, asked[index * rows : (index + 1) * rows], key=key, **options)
 
 
-def from_file(path: Path, target: Loaded) -> tuple[list[Sample], list[list[int]]]:
+def from_file(path: Path, target: Loaded, *, now: datetime | None = None) -> tuple[list[Sample], list[list[int]]]:
     """Samples of a file of texts, or prompts for the target to answer, whichever its first line has.
+
+    ``now`` is the date for chat templates that write it, by default that of the clock.
 
     Raises:
         DataError: the file is empty, or mixes them, or the target has no tokenizer.
@@ -155,4 +190,4 @@ def from_file(path: Path, target: Loaded) -> tuple[list[Sample], list[list[int]]
         raise DataError(f"cannot read {path} ({error}); expected JSON lines with text, prompt or messages") from error
     if isinstance(kinds, dict) and "text" in kinds:
         return list(texts(path, target.tokenizer)), []
-    return [], list(prompts(path, target.tokenizer))
+    return [], list(prompts(path, target.tokenizer, now=now))

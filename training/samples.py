@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,8 +89,10 @@ def texts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[Sample
         yield Sample([], [*tokenizer.encode(text), *tokenizer.eos_ids[:1]])
 
 
-def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
+def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer, *, now: datetime | None = None) -> Iterator[list[int]]:
     """Token ids of JSON lines with ``prompt`` (what a user says, where there is a chat template) or ``messages``.
+
+    ``now`` is the date for templates that write it, by default that of the clock.
 
     Raises:
         DataError: a line is something else.
@@ -105,7 +108,7 @@ def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[list
             yield tokenizer.encode(record["prompt"])
             continue
         try:
-            yield tokenizer.encode_chat(messages)
+            yield tokenizer.encode_chat(messages, now=now)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(f"{where} cannot be put into the chat template: {error}") from error
 

@@ -5,6 +5,7 @@ needed. A chat model that is given its template up to where a user would speak g
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,13 @@ _QUESTION_TEMPERATURE = 1.0
 
 
 def questions(
-    target: Loaded, count: int, *, key: PRNGKeyArray, config: GenerateConfig, max_tokens: int = 64
+    target: Loaded,
+    count: int,
+    *,
+    key: PRNGKeyArray,
+    config: GenerateConfig,
+    max_tokens: int = 64,
+    now: datetime | None = None,
 ) -> list[str]:
     """Up to ``count`` things a user might say, by the target itself: rows of one batch that came to an end in time.
 
@@ -32,7 +39,7 @@ def questions(
         ValueError: if the target has no chat template, or one that shows no place for what a user says.
     """
     tokenizer = _tokenizer(target)
-    before = opening(tokenizer)
+    before = opening(tokenizer, now)
     rows = [tokenizer.encode(before, add_special_tokens=False)] * count
     said = _generate(target, rows, key, np.full(count, _QUESTION_TEMPERATURE), config, [max_tokens] * count)
     ends = set(tokenizer.eos_ids)
@@ -54,9 +61,10 @@ def _room(target: Loaded, capacity: int) -> int:
     return min(capacity, target.model.max_positions or capacity)
 
 
-def opening(tokenizer: Tokenizer) -> str:
+def opening(tokenizer: Tokenizer, now: datetime | None = None) -> str:
     """The chat template up to the place where a user speaks."""
-    text = tokenizer.apply_chat_template([{"role": "user", "content": _PLACEHOLDER}], add_generation_prompt=False)
+    said = [{"role": "user", "content": _PLACEHOLDER}]
+    text = tokenizer.apply_chat_template(said, add_generation_prompt=False, now=now)
     before, found, _ = text.partition(_PLACEHOLDER)
     if not found or not before:
         raise ValueError(
@@ -113,13 +121,17 @@ def self_prompted(
     rows: int = 64,
     config: GenerateConfig | None = None,
     max_tokens: int | None = None,
+    now: datetime | None = None,
 ) -> list[Sample]:
-    """One batch: as many questions as come to an end, of ``rows`` begun, and the target's answers to them."""
+    """One batch: as many questions as come to an end, of ``rows`` begun, and the target's answers to them.
+
+    ``now`` is the date for chat templates that write it, by default that of the clock.
+    """
     config = config_of(CAPACITY) if config is None else config
     tokenizer = _tokenizer(target)
     ask, reply = jax.random.split(key)
-    asked = questions(target, rows, key=ask, config=config)
-    prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in asked]
+    asked = questions(target, rows, key=ask, config=config, now=now)
+    prompts = [tokenizer.encode_chat([{"role": "user", "content": text}], now=now) for text in asked]
     return answers(
         target, prompts, key=reply, temperatures=temperatures, config=config, max_tokens=max_tokens, rows=rows
     )

@@ -76,7 +76,8 @@ def texts(
 
 def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tell: Tell = silent) -> list[Sample]:
     """The samples of a run: from a file of texts, answers to a file of prompts, or questions and answers."""
-    samples, asked = data.from_file(settings.file, target) if settings.file is not None else ([], None)
+    now = data.begun(folder)
+    samples, asked = data.from_file(settings.file, target, now=now) if settings.file is not None else ([], None)
     if samples:
         return samples
     lost = left_out(asked or (), target, settings.capacity)
@@ -96,6 +97,7 @@ def gather(target: Loaded, settings: TextConfig, folder: Path, *, seed: int, tel
         max_tokens=settings.max_tokens,
         capacity=settings.capacity,
         asked=asked,
+        now=now,
         tell=lambda line: tell(line, None),
         progress=lambda have, want: tell("the target writes", min(have / want, 1.0)),
     )
