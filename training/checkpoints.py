@@ -162,6 +162,11 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+            if found is None and begun(self.directory):
+                raise TrainingError(
+                    f"{self.directory} holds checkpoints, but {path} is missing, which says of what run; put it back, "
+                    "or name another directory"
+                )
             if found is None or (found != identity and not begun(self.directory)):
                 if found is not None:
                     shutil.rmtree(self.directory / _FOLDER, ignore_errors=True)  # the start of another run

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -223,13 +224,19 @@ def _measured(run: Run, state: TrainState, mesh: Mesh | None) -> dict[str, Any]:
     measure, found = jax.jit(run.student.measure), []
     for batch in run.held_out():
         found.append(measure(state.params, frozen, batch if mesh is None else place_batch(batch, mesh)))
-    return total(found)
+    measured = total(found)
+    if not math.isfinite(measured["block_efficiency"] + sum(measured["loss"])):
+        raise TrainingError(
+            f"held out, of the best checkpoint: loss {measured['loss']}, alpha {measured['alpha']}; expected finite "
+            "numbers, so look at that text"
+        )
+    return measured
 
 
 def _tell_line(steps: int, tell: Tell, line: dict[str, Any]) -> None:
     if "held_out" in line:
         found = line["held_out"]
         alphas = ", ".join(f"{alpha:.3f}" for alpha in found["alpha"])
-        tell(f"held out: alpha {alphas}, block efficiency {found['block_efficiency']:.3f}", line["step"] / steps)
+        tell(f"held out: alpha {alphas}, some {found['block_efficiency']:.3f} tokens a round", line["step"] / steps)
     else:
         tell(f"training: loss {line['loss']:.3f}, alpha {line['alpha'][0]:.3f}", line["step"] / steps)

@@ -1,5 +1,6 @@
 """What a drafter is worth: in real generation, and by what its acceptance on held-out text predicts."""
 
+import math
 import statistics
 import time
 from collections import defaultdict
@@ -52,8 +53,8 @@ def in_generation(
 
     Returns:
         ``block_efficiency``, ``acceptance_rate`` and ``accepted_at`` over all questions, ``by_category`` the same for
-        each category, ``tokens_per_second`` and ``plain_tokens_per_second`` from the medians of ``repeats``, and
-        ``speedup``. Compiling is left out.
+        each category, ``tokens_per_second`` and ``plain_tokens_per_second``, of each answer the median of its
+        ``repeats``, and ``speedup``. Compiling is left out.
     """
     plain = Drafting(target.model, None, None)  # pyright: ignore[reportArgumentType]
     ways = {"plain": plain, "drafted": drafting}
@@ -131,4 +132,11 @@ def _answer(
 def _metrics(generations: Sequence[Generation]) -> dict[str, Any]:
     stats = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(one.stats for one in generations))
     found = summary(stats, jnp.concatenate([one.lengths for one in generations]))
-    return {name: found[name] for name in ("block_efficiency", "acceptance_rate", "accepted_at")}
+    return {name: _known(found[name]) for name in ("block_efficiency", "acceptance_rate", "accepted_at")}
+
+
+def _known(value: Any) -> Any:
+    """With None for the ratio of nothing to nothing: JSON has no NaN."""
+    if isinstance(value, list):
+        return [_known(one) for one in value]
+    return None if math.isnan(value) else value

@@ -66,7 +66,8 @@ def replace(place: Path, record: Mapping[str, Any], write: Callable[[Path], obje
         if write is not None:
             write(inside)
             record["files"] = sorted(entry.name for entry in inside.iterdir())
-        (inside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(record, indent=2, allow_nan=False)
+        (inside / RECORD).write_text(text + "\n", encoding="utf-8")
         if not edited:
             (inside / CARD).write_text(card(record), encoding="utf-8")
     return record

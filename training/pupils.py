@@ -106,8 +106,12 @@ def model_pupil(
     start = starting_model(target, settings, seed=seed)
     size = settings.draft_vocab_size
     ids = None if size is None else _draft_ids(target, found, size)
-    real = int(tokens_of(target).max()) + 1
-    model = model_from_config(start.config, dtype=jnp.float32, layers=start.layers, num_tokens=real)
+    known = tokens_of(target)
+    real = int(known.max()) + 1
+    holes = tuple(np.setdiff1d(np.arange(real), known).tolist())
+    model = model_from_config(start.config, dtype=jnp.float32, layers=start.layers, num_tokens=real, holes=holes)
+    # Logits past the tokens, or between them, are never drafted either, so nothing is learned of them.
+    learned = known if ids is None and len(known) < head_rows(target.params).shape[0] else ids
 
     def write(params: PyTree, record: Mapping[str, Any], place: Path) -> None:
         del record  # transformers has no place for it
@@ -116,17 +120,17 @@ def model_pupil(
         save(place, start.config, narrow, tokenizer=target.tokenizer, also=beside)
 
     trained = text_model_from_config(start.config, dtype=dtype, layers=start.layers)
-    student = draft_model_student(trained, draft_ids=ids, dtype=dtype, **loss.options())
+    student = draft_model_student(trained, draft_ids=learned, dtype=dtype, **loss.options())
     identity = {
         "config": dataclasses.asdict(start.config),
         "from": start.origin,
         "start": start.digest,
-        "draft_ids": None if ids is None else digest(None, ids),
+        "draft_ids": None if learned is None else digest(None, learned),
     }
     return Pupil(
         student,
         start.params,
-        frozen_for_model(target.params, ids),
+        frozen_for_model(target.params, learned),
         {"drafter": identity},
         write,
         lambda params: target._replace(model=model, params=params),

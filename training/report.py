@@ -63,6 +63,10 @@ def card(record: Mapping[str, Any]) -> str:
         f"On held-out text, after {record['held_out']['step']} updates: {_acceptance(record['held_out'])}"
         + (f" Before training: {_acceptance(before)}" if before else ""),
     ]
+    if record.get("stored", "float32") != "float32":
+        lines[-1] += (
+            f" These are of its parameters in float32, as they are trained; they are stored in {record['stored']}."
+        )
     if not record["from_target"]:
         lines += [
             "",
@@ -93,7 +97,8 @@ def _acceptance(held_out: Mapping[str, Any]) -> str:
     if len(held_out["alpha"]) == 1:  # a draft model is measured on its first guess only
         return f"acceptance {alphas} for the first guess."
     return (
-        f"acceptance {alphas} for the guesses in turn, which makes {held_out['block_efficiency']:.2f} tokens a round."
+        f"acceptance {alphas} for the guesses in turn, which makes {held_out['block_efficiency']:.2f} tokens a round "
+        "if they are kept independently of each other."
     )
 
 
@@ -143,18 +148,25 @@ def _how(found: Mapping[str, Any]) -> str:
 def _measured(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
     lines = [
         f"In generation {_how(found)}, {found['questions']} questions, {found['max_new_tokens']} new tokens, K = "
-        f"{found['draft_length']}, batch 1: block efficiency {found['block_efficiency']:.2f}, "
+        f"{found['draft_length']}, batch 1: block efficiency {_ratio(found['block_efficiency'])}, "
         f"{found['speedup']:.2f} times as fast as without it in the same run."
         + (
-            "" if before is None else f" Before training: {before['block_efficiency']:.2f} and {before['speedup']:.2f}."
+            ""
+            if before is None
+            else f" Before training: {_ratio(before['block_efficiency'])} and {before['speedup']:.2f}."
         ),
         "",
         "| category | block efficiency | acceptance |",
         "|---|---|---|",
     ]
     for category, one in found["by_category"].items():
-        lines.append(f"| {category} | {one['block_efficiency']:.2f} | {one['acceptance_rate']:.2f} |")
+        lines.append(f"| {category} | {_ratio(one['block_efficiency'])} | {_ratio(one['acceptance_rate'])} |")
     return lines
+
+
+def _ratio(value: float | None) -> str:
+    """None is that of nothing to nothing, as where no answer had room for a guess."""
+    return "none" if value is None else f"{value:.2f}"
 
 
 def _indented(value: Any) -> str:

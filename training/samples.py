@@ -86,7 +86,15 @@ def texts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[Sample
         text = record.get("text")
         if not isinstance(text, str) or not text:
             raise DataError(f"{where} has no text; expected an object with a text that is not empty")
+        _check_text(text, f"the text of {where}")
         yield Sample([], [*tokenizer.encode(text), *tokenizer.eos_ids[:1]])
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{what} has a lone surrogate at character {error.start}; expected valid Unicode") from error
 
 
 def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer, *, now: datetime | None = None) -> Iterator[list[int]]:
@@ -101,6 +109,7 @@ def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer, *, now: datetime
         if "messages" in record:
             messages = record["messages"]
         elif isinstance(record.get("prompt"), str) and record["prompt"]:
+            _check_text(record["prompt"], f"the prompt of {where}")
             messages = [{"role": "user", "content": record["prompt"]}]
         else:
             raise DataError(f"{where} has neither a prompt nor messages; expected one of them")

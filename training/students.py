@@ -111,8 +111,6 @@ def feature_head_student(
         )
         mask = jnp.stack([whole & in_step(segments, step) for step in range(steps)], axis=-1)
         following = frozen["draft_place"][_next(tokens)]
-        if loss == CROSS_ENTROPY:  # a token that the head does not know teaches it nothing
-            mask &= (following < config.draft_vocab_size)[..., None]
 
         def per_position(features, log_total, outs, following):
             teacher = linear(features[None], frozen["teacher_head"].astype(dtype))[0].astype(jnp.float32)
@@ -153,8 +151,6 @@ def draft_model_student(
         features, _ = model.features(params, batch.tokens, batch.positions, batch.segments)
         following = frozen["draft_place"][_next(batch.tokens)]
         mask = batch.learned[..., None]
-        if loss == CROSS_ENTROPY:
-            mask &= (following < frozen["teacher_head"].shape[0])[..., None]
         rows = head_rows(params)
         rows = rows if draft_ids is None else rows[jnp.asarray(draft_ids)]
 
@@ -196,9 +192,14 @@ def _next(tokens: Int[Array, "B T"]) -> Int[Array, "B T"]:
 def _distance(loss: str, temperature: float, options: dict[str, float]) -> Callable[..., Array]:
     """``(teacher [n, V], student [n, V], log_total [n], following [n]) -> [n]``"""
     if loss == CROSS_ENTROPY:
-        return lambda teacher, student, log_total, following: cross_entropy(
-            jnp.minimum(following, student.shape[-1] - 1), student, temperature=temperature
-        )
+
+        def of_known_tokens(teacher, student, log_total, following):
+            # A token that the student does not know teaches it nothing. Its place counts for alpha like any other.
+            most = student.shape[-1] - 1
+            found = cross_entropy(jnp.minimum(following, most), student, temperature=temperature)
+            return jnp.where(following <= most, found, 0)
+
+        return of_known_tokens
     if loss not in LOSSES:
         raise ValueError(f"loss is {loss!r}; expected one of {', '.join(LOSS_NAMES)}")
     chosen = LOSSES[loss]
@@ -217,10 +218,11 @@ def _measured(per_position, mask: Bool[Array, "B T S"], given: tuple[Array, ...]
 
 
 def total(parts: Sequence[Measured]) -> dict[str, Any]:
-    """Means over several batches: loss and alpha of each guess, and the expected tokens of a round.
+    """Means over several batches: loss and alpha of each guess, and an estimate of the tokens of a round.
 
     With alpha_j the chance that guess j is kept where all before it were, a round of S guesses gives 1 + alpha_1 +
-    alpha_1 alpha_2 + ... tokens.
+    alpha_1 alpha_2 + ... tokens. The alphas are means over all places instead, so that is what guesses give that are
+    kept independently of each other.
     """
     loss, alpha, count = (sum(jnp.asarray(getattr(part, name)) for part in parts) for name in Measured._fields)
     count = jnp.maximum(count, 1)

@@ -6,6 +6,7 @@ reads: for SmolLM2-135M and three layers 4.6 kB a token in float16, where the lo
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -236,12 +237,22 @@ def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     if path.exists():
         return np.load(path, mmap_mode="r+")
     making = path.with_suffix(".part")
-    np.lib.format.open_memmap(making, "w+", np.dtype(dtype), shape).flush()
-    if hasattr(os, "posix_fallocate"):
-        # Room for all of it now: a mapped file that finds the disk full later kills the process.
-        with making.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, making.stat().st_size)
-    making.rename(path)
+    try:
+        np.lib.format.open_memmap(making, "w+", np.dtype(dtype), shape).flush()
+        if hasattr(os, "posix_fallocate"):
+            # Room for all of it now: a mapped file that finds the disk full later kills the process.
+            with making.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, making.stat().st_size)
+        making.rename(path)
+    except OSError as error:
+        making.unlink(missing_ok=True)
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        raise OSError(
+            error.errno,
+            f"{error.strerror}; the teacher's outputs take {size / 1e6:,.0f} MB there, so make room and start the same "
+            "command again",
+            str(path),
+        ) from error
     return np.load(path, mmap_mode="r+")
 
 

@@ -107,26 +107,27 @@ def _head(path: Path, target: Loaded, weights: Weights) -> Drafting:
     except ValueError as error:
         raise UserError(str(error)) from error
     built = target._replace(model=target.variant(hidden_layers=head.config.hidden_layers))
-    guess, learn = _pass_of(model, True), _pass_of(model, False)
+    one = _pass_of(model)
     return Drafting(
         named(head.name, weights),
         built,
         feature_head(model),
         params,
-        lambda K: [(guess, 1, K), (learn, K + 1, 1)],
+        # What it learned last makes the first guess.
+        lambda K: [(one, K + 1, 1), *([(one, 1, K - 1)] if K > 1 else [])],
         repr(head.config),
     )
 
 
 @functools.cache
-def _pass_of(head: FeatureModel, guesses: bool) -> LanguageModel:
-    """A pass of a head over any features, to time: one that makes a guess, or one that reads the target's states."""
+def _pass_of(head: FeatureModel) -> LanguageModel:
+    """A pass of a head over any features, to time: it reads the target's states or its own, and makes a guess."""
 
     def apply(params, tokens, state, lengths):
         cache, feature = state
         features = jnp.broadcast_to(feature[:, None], (*tokens.shape, feature.shape[-1]))
         out, cache = head.apply(params, features, tokens, cache, lengths)
-        return head.logits(params, out) if guesses else out, None, (cache, out[:, -1])
+        return head.logits(params, out[:, -1:]), None, (cache, out[:, -1])
 
     return LanguageModel(head.init, apply, head.vocab_size, head.max_positions)
 

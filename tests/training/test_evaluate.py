@@ -1,8 +1,12 @@
 """What is measured in generation is what happened there."""
 
+import json
+
 import pytest
 
 from specdec_jax import GenerateConfig, draft_model
+from specdec_jax.state import metrics
+from specdec_jax.training import evaluate
 from specdec_jax.training.evaluate import Drafting, Question, in_generation, predicted_speedup
 from specdec_jax.training.report import card, curves
 
@@ -64,6 +68,21 @@ def test_a_card_and_curves(found, tmp_path):
     assert f"block efficiency {found['block_efficiency']:.2f}" in text
     assert "| tales |" in text
     assert '"name": "hybrid"' in text
+
+
+def test_ratios_of_nothing_are_none_and_not_nan(tiny_target, monkeypatch):
+    """As where no row had a pair to guess from."""
+    nothing = metrics(1, 1, 0, 0, [0, 0, 0], [0, 0, 0])
+    monkeypatch.setattr(evaluate, "summary", lambda stats, lengths: nothing)
+    drafting = Drafting(tiny_target.model, draft_model(tiny_target.model), tiny_target.params)
+    found = in_generation(tiny_target, drafting, QUESTIONS[:1], temperature=1.0, config=CONFIG, max_new_tokens=1)
+    assert found["accepted_at"] == [None] * 3
+    json.dumps(found, allow_nan=False)
+    held_out = {"step": 1, "alpha": [0.4], "block_efficiency": 1.4}
+    record = dict.fromkeys(("name", "kind", "model", "target", "directory", "source"), "mine")
+    assert "| sums | " in card(
+        {**record, "held_out": held_out, "from_target": True, "tokens": 1, "settings": {}, "measured": [found]}
+    )
 
 
 def test_a_predicted_speedup():

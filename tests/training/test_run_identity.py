@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 
 from specdec_jax import models
 from specdec_jax.models.feature_head import init_head_params
+from specdec_jax.training.checkpoints import Checkpoints
+from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.pupils import head_config, head_pupil, model_pupil
 from specdec_jax.training.samples import Sample
 from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
@@ -74,6 +77,32 @@ def test_a_draft_vocabulary_is_known_by_its_tokens(tiny_target):
 
     one, other = (list(identity([Sample([], ids)])) for ids in ([5, 6, 7], [5, 6, 8]))
     assert all(a != b for a, b in zip(one, other, strict=True))
+
+
+def test_what_is_no_token_is_not_learned(tiny_target):
+    """A target may have logits that are none, past its tokens and between them."""
+    words = {word: i for word, i in tiny_target.tokenizer.backend.get_vocab().items() if i not in (7, 27, 28)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    padded = tiny_target._replace(tokenizer=models.Tokenizer(backend, eos_ids=[0]))
+    made = model_pupil(padded, ModelConfig(), found(), LossConfig(), seed=0, dtype=jnp.float32)
+    whole = model_pupil(tiny_target, ModelConfig(), found(), LossConfig(), seed=0, dtype=jnp.float32)
+    rows = head_rows(tiny_target.params)
+    kept = np.setdiff1d(np.arange(len(rows)), (7, 27, 28))
+    np.testing.assert_array_equal(made.frozen["teacher_head"], rows[kept])
+    np.testing.assert_array_equal(whole.frozen["teacher_head"], rows)
+    assert made.writer is not None
+    writer = made.writer(made.params)
+    cache, zero = writer.model.init_cache(1, 8), jnp.zeros(1, jnp.int32)
+    logits, _, _ = writer.model.apply(writer.params, jnp.asarray([[5]]), cache, zero)
+    np.testing.assert_array_equal(np.flatnonzero(np.isneginf(logits[0, 0])), [7, 27, 28])
+
+
+def test_checkpoints_of_a_run_that_nobody_knows(tmp_path):
+    with Checkpoints(tmp_path, {"a": 1}) as checkpoints:
+        checkpoints.save(5, {"x": jnp.zeros(2)}, 1.0)
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(TrainingError, match=r"holds checkpoints, but .*run.json is missing, which says of what run"):
+        Checkpoints(tmp_path, {"a": 2})
 
 
 def test_what_is_learned_of_a_text_is_part_of_it(tiny_target, tmp_path, monkeypatch):

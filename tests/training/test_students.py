@@ -179,6 +179,26 @@ def test_the_losses_of_acceptance_are_those_of_all_tokens(kind, lesson, tiny_tar
     assert unknown.mean() > 0.1, "there is something to count"
 
 
+@pytest.mark.parametrize("kind", ["head", "model"])
+def test_alpha_is_of_all_places_whatever_is_learned_there(kind, lesson, tiny_target):
+    """Cross-entropy learns nothing of tokens outside of a draft vocabulary; their guesses are refused all the same."""
+    batch, config, ids, params, frozen = lesson
+    shape, picked = from_layers(tiny_target, (0, 2))
+    model = text_model_from_config(shape, dtype=jnp.float32, layers="unrolled")
+    found = []
+    for loss in ("cross_entropy", "forward_kl"):
+        if kind == "head":
+            student, given = feature_head_student(config, steps=1, loss=loss, chunk=64), (params, frozen)
+        else:
+            student = draft_model_student(model, draft_ids=ids, loss=loss, chunk=64)
+            given = picked, frozen_for_model(tiny_target.params, ids)
+        found.append(jax.jit(student.measure)(*given, batch))
+    baseline, divergence = found
+    np.testing.assert_array_equal(baseline.count, divergence.count)
+    np.testing.assert_allclose(baseline.alpha, divergence.alpha, rtol=1e-5)
+    assert np.isin(np.asarray(batch.tokens)[np.asarray(batch.learned)], ids).mean() < 0.9, "some are outside of it"
+
+
 @pytest.mark.parametrize("layers", at_once(["stacked", "unrolled"], ["unrolled"]))
 def test_a_student_of_some_layers(layers, tiny_target, samples, lesson):
     """It is the target with the other layers taken out, and learns."""

@@ -29,6 +29,14 @@ def test_a_byte_that_is_no_text_is_named_with_its_line(kind, number, tmp_path, t
         from_file(path, tiny_target)
 
 
+@pytest.mark.parametrize("kind", ["text", "prompt"])
+def test_half_a_character_is_named_with_its_line(kind, tmp_path, tiny_target):
+    path = tmp_path / "lines.jsonl"
+    path.write_text(f'{{"{kind}": "w5"}}\n{{"{kind}": "w5 \\ud800"}}\n')
+    with pytest.raises(DataError, match=rf"the {kind} of .*lines.jsonl:2 has a lone surrogate at character 3"):
+        from_file(path, tiny_target)
+
+
 def test_a_damaged_sample_is_named_with_its_line(tmp_path, samples):
     path = tmp_path / "samples.jsonl"
     write_samples(path, samples[:3])
