@@ -48,7 +48,7 @@ class TrainConfig:
     clip: float = 1.0
     """Largest norm of a gradient; a larger one is scaled down."""
     seed: int = 0
-    """Of the parameters that start at random, and of the order of the data."""
+    """Of the parameters that start at random, of the text that is written for the run, and of the order of the data."""
     evaluate_every: int = 200
     """Updates of a phase, which ends in a measurement on held-out text and a checkpoint."""
 
