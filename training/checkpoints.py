@@ -70,14 +70,43 @@ def begun(directory: Path) -> bool:
 
 def check_same_run(directory: Path, known: Mapping[str, Any]) -> None:
     """Raise a TrainingError where the directory holds a run of which something that is ``known`` is otherwise."""
-    if not begun(directory):
-        return
+    if begun(directory):
+        known = json.loads(json.dumps(known))
+        _refuse_another(directory, part_of(_recorded(directory), known), known)
+
+
+def part_of(found: Any, known: Any) -> Any:
+    """Of what was ``found`` that which has the names of what is ``known``, at any depth."""
+    if isinstance(found, dict) and isinstance(known, dict):
+        return {key: part_of(found.get(key), known[key]) for key in known}
+    return found
+
+
+def _recorded(directory: Path) -> dict[str, Any] | None:
+    """Of what run the directory says it is; None where there is nothing of a run."""
+    path = directory / IDENTITY
     try:
-        found = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # `Checkpoints` says what is wrong with it
-    known = json.loads(json.dumps(known))
-    _refuse_another(directory, {key: found.get(key) for key in known}, known)
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+    except FileNotFoundError as error:
+        if begun(directory):
+            raise TrainingError(
+                f"{directory} holds checkpoints, but {path} is missing, which says of what run; put it back, or name "
+                "another directory"
+            ) from error
+        return None
+    except ValueError as error:
+        raise TrainingError(f"cannot use {path} ({error}); expected a directory of its own for each run") from error
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return found
+
+
+def _unusable(path: Path, error: OSError) -> TrainingError:
+    return TrainingError(
+        f"cannot use {path} ({error}); expected a directory that can be written, with room on its disk"
+    )
 
 
 def _refuse_another(directory: Path, found: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
@@ -159,25 +188,15 @@ class Checkpoints:
 
     def _check(self, identity: dict[str, Any]) -> None:
         path = self.directory / IDENTITY
+        found = _recorded(self.directory)
+        if found is not None and (found == identity or begun(self.directory)):
+            _refuse_another(self.directory, found, identity)
+            return
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-            if found is None and begun(self.directory):
-                raise TrainingError(
-                    f"{self.directory} holds checkpoints, but {path} is missing, which says of what run; put it back, "
-                    "or name another directory"
-                )
-            if found is None or (found != identity and not begun(self.directory)):
-                if found is not None:
-                    shutil.rmtree(self.directory / _FOLDER, ignore_errors=True)  # the start of another run
-                part = path.with_suffix(".part")  # whole or not there, even on a full disk
-                part.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
-                part.rename(path)
-                return
-        except ValueError as error:
-            raise TrainingError(f"cannot use {path} ({error}); expected a directory of its own for each run") from error
+            shutil.rmtree(self.directory / _FOLDER, ignore_errors=True)  # the start of another run
+            part = path.with_suffix(".part")  # whole or not there, even on a full disk
+            part.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+            part.rename(path)
         except OSError as error:
-            raise TrainingError(
-                f"cannot use {path} ({error}); expected a directory that can be written, with room on its disk"
-            ) from error
-        _refuse_another(self.directory, found, identity)
+            raise _unusable(path, error) from error

@@ -24,7 +24,7 @@ from .checkpoints import Checkpoints, alone, begun, check_same_run
 from .errors import TrainingError
 from .fresh import fresh_texts
 from .loop import LOG, Run, TrainConfig, TrainState, new_state, read_log, train
-from .pupils import Pupil, head_pupil, model_pupil, reads_of
+from .pupils import Pupil, head_pupil, known_start, model_pupil, reads_of
 from .report import curves
 from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
 from .sharding import place_batch, place_state
@@ -100,6 +100,10 @@ def distil(
         check_same_run(work, {**told, "training": dataclasses.asdict(training)})
         kept.check_own(directory / DRAFTER, told)
         check_settings(target, student, text, training, mesh)
+        if begun(work) or (directory / DRAFTER).exists():
+            start = {"drafter": known_start(target, student)}
+            check_same_run(work, start)
+            kept.check_own(directory / DRAFTER, start)
         found = texts(target, source, text, work, seed=training.seed, tell=tell)
         if isinstance(student, HeadConfig):
             pupil = head_pupil(target, student, found, loss, seed=training.seed, dtype=dtype)

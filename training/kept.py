@@ -8,6 +8,7 @@ from typing import Any
 from specdec_jax.batch.manifest import differences
 from specdec_jax.models.new_directory import check_replaceable, replaced_directory
 
+from .checkpoints import part_of
 from .errors import TrainingError
 from .report import card
 
@@ -42,7 +43,7 @@ def check_own(place: Path, known: Mapping[str, Any]) -> None:
         return
     if isinstance(settings, dict):
         known = json.loads(json.dumps(known))
-        other = differences({key: settings.get(key) for key in known}, known)
+        other = differences(part_of(settings, known), known)
     else:
         other = [f"it has no {RECORD} with the settings of a run"]
     if other:

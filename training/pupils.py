@@ -30,7 +30,7 @@ from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, ini
 
 from .packing import draft_vocabulary
 from .settings import HeadConfig, LossConfig, ModelConfig
-from .start import starting_model
+from .start import Start, starting_model
 from .students import Student, draft_model_student, feature_head_student, frozen_for_head, frozen_for_model
 from .teacher import digest, head_rows, tokens_of
 from .texts import Texts
@@ -71,6 +71,30 @@ def reads_of(settings: HeadConfig | ModelConfig, target: Loaded) -> tuple[int, .
     return reads or low_middle_high(count)
 
 
+def known_start(target: Loaded, settings: HeadConfig | ModelConfig) -> dict[str, Any]:
+    """What a drafter's ``identity`` says of what is read from files, which may hold something else today.
+
+    Raises:
+        ValueError, LoadError: as `head_pupil` and `model_pupil`.
+    """
+    if isinstance(settings, HeadConfig):
+        if settings.start is None:
+            return {}
+        before = _earlier(settings.start, target)
+        return _head_identity(before.config, digest(before.config, before.params))
+    if settings.start is None and settings.config is None:
+        return {}
+    return _model_identity(starting_model(target, settings, seed=0))
+
+
+def _head_identity(config: FeatureHeadConfig, start: str | None) -> dict[str, Any]:
+    return {"config": dataclasses.asdict(config), "start": start}
+
+
+def _model_identity(start: Start) -> dict[str, Any]:
+    return {"config": dataclasses.asdict(start.config), "from": start.origin, "start": start.digest}
+
+
 def head_pupil(
     target: Loaded, settings: HeadConfig, found: Texts, loss: LossConfig, *, seed: int, dtype: DTypeLike
 ) -> Pupil:
@@ -90,7 +114,7 @@ def head_pupil(
         save_head(place, config, params, ids, storage=settings.storage, record=json.loads(json.dumps(record)))
 
     student = feature_head_student(config, steps=settings.steps, decay=settings.decay, dtype=dtype, **loss.options())
-    identity = {"config": dataclasses.asdict(config), "start": start, "draft_ids": digest(None, ids)}
+    identity = {**_head_identity(config, start), "draft_ids": digest(None, ids)}
     places = draft_places(ids, config.layer.vocab_size)
     return Pupil(student, params, frozen_for_head(target.params, ids, places), {"drafter": identity}, write, None)
 
@@ -121,12 +145,7 @@ def model_pupil(
 
     trained = text_model_from_config(start.config, dtype=dtype, layers=start.layers)
     student = draft_model_student(trained, draft_ids=learned, dtype=dtype, **loss.options())
-    identity = {
-        "config": dataclasses.asdict(start.config),
-        "from": start.origin,
-        "start": start.digest,
-        "draft_ids": None if learned is None else digest(None, learned),
-    }
+    identity = {**_model_identity(start), "draft_ids": None if learned is None else digest(None, learned)}
     return Pupil(
         student,
         start.params,

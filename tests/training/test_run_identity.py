@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import shutil
 from typing import Any
 
 import jax
@@ -12,8 +13,10 @@ import tokenizers
 
 from specdec_jax import models
 from specdec_jax.models.feature_head import init_head_params
-from specdec_jax.training.checkpoints import Checkpoints
+from specdec_jax.training.checkpoints import Checkpoints, check_same_run
+from specdec_jax.training.distill import distil
 from specdec_jax.training.errors import TrainingError
+from specdec_jax.training.loop import TrainConfig
 from specdec_jax.training.pupils import head_config, head_pupil, model_pupil
 from specdec_jax.training.samples import Sample
 from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
@@ -101,8 +104,87 @@ def test_checkpoints_of_a_run_that_nobody_knows(tmp_path):
     with Checkpoints(tmp_path, {"a": 1}) as checkpoints:
         checkpoints.save(5, {"x": jnp.zeros(2)}, 1.0)
     (tmp_path / "run.json").unlink()
-    with pytest.raises(TrainingError, match=r"holds checkpoints, but .*run.json is missing, which says of what run"):
-        Checkpoints(tmp_path, {"a": 2})
+    for known in (lambda: Checkpoints(tmp_path, {"a": 2}), lambda: check_same_run(tmp_path, {"a": 2})):
+        with pytest.raises(TrainingError, match=r"holds checkpoints, but .*run.json is missing, which says of what"):
+            known()
+    (tmp_path / "run.json").write_text("[]")
+    for known in (lambda: Checkpoints(tmp_path, {"a": 2}), lambda: check_same_run(tmp_path, {"a": 2})):
+        with pytest.raises(TrainingError, match=r"cannot use .*run.json \(it holds no object\)"):
+            known()
+
+
+def test_the_start_of_a_run_that_nobody_knows_is_not_gone_on_from(tmp_path):
+    with Checkpoints(tmp_path, {"a": 1}) as checkpoints:
+        checkpoints.save(0, {"x": jnp.ones(2)}, 1.0)
+    (tmp_path / "run.json").unlink()
+    with Checkpoints(tmp_path, {"a": 2}) as checkpoints:
+        np.testing.assert_array_equal(checkpoints.restore({"x": jnp.zeros(2)})["x"], 0)
+
+
+@pytest.mark.parametrize("kind", ["head", "start", "config"])
+def test_what_was_changed_under_its_name_is_refused_before_text_is_written(kind, tiny_target, tmp_path, monkeypatch):
+    """A run goes on from what it began with, or not at all."""
+    place, out = tmp_path / "first", tmp_path / "run"
+    head = HeadConfig(draft_vocab_size=6, start=str(place))
+    config = head_config(tiny_target, head, (0, 2))
+    ids = np.arange(5, 11, dtype=np.int32)
+
+    def put(scale):
+        shutil.rmtree(place, ignore_errors=True)
+        if kind == "head":
+            params = init_head_params(config, jax.random.key(0), ids, head_rows(tiny_target.params))
+            params = jax.tree.map(lambda leaf: scale * leaf, params)
+            models.save_head(place, config, params, ids, storage="float32")
+        else:
+            params = jax.tree.map(lambda leaf: scale * leaf, tiny_target.params)
+            shape = dataclasses.replace(tiny_target.config, norm_eps=1e-5 * scale)
+            models.save(
+                place, shape if kind == "config" else tiny_target.config, params, tokenizer=tiny_target.tokenizer
+            )
+
+    student = {
+        "head": head,
+        "start": ModelConfig(start=str(place)),
+        "config": ModelConfig(config=place / "config.json"),
+    }
+
+    class ReachedTextError(Exception):
+        pass
+
+    def written(*_, **__):
+        raise ReachedTextError
+
+    module = importlib.import_module("specdec_jax.training.distill")
+    monkeypatch.setattr(module, "texts", written)
+    text, training = TextConfig(length=8), TrainConfig(steps=2, batch=1)
+
+    def start():
+        distil(tiny_target, out, student[kind], text=text, loss=LossConfig(), training=training)
+
+    put(1.0)
+    with pytest.raises(ReachedTextError):
+        start()
+    pupil = (head_pupil if kind == "head" else model_pupil)(
+        tiny_target, student[kind], found(), LossConfig(), seed=0, dtype=jnp.float32
+    )
+    told = {
+        "teacher": as_teacher(tiny_target, (0, 2) if kind == "head" else ()).identity,
+        **student[kind].told(),
+        **text.told(),
+        "loss": dataclasses.asdict(LossConfig()),
+        "dtype": "float32",
+        "read": "",
+        **pupil.identity,
+    }
+    with Checkpoints(out / "work", {**told, "training": dataclasses.asdict(training)}) as checkpoints:
+        checkpoints.save(2, {"x": jnp.zeros(2)}, 1.0)
+    with pytest.raises(ReachedTextError):
+        start()
+    put(1.5)
+    with pytest.raises(
+        TrainingError, match=rf"holds another run: drafter\.{'config' if kind == 'config' else 'start'}"
+    ):
+        start()
 
 
 def test_what_is_learned_of_a_text_is_part_of_it(tiny_target, tmp_path, monkeypatch):
