@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_named(samples, tmp_path):
 CHILD = """
     import dataclasses, resource, signal, sys
     import jax
-    sys.path[:0] = sys.argv[2:3]
+    sys.path[:0] = sys.argv[3:]
     from test_loop import CONFIG, params, run, train
     from specdec_jax.training.errors import TrainingError
     from specdec_jax.training.samples import read_samples
@@ -247,7 +247,7 @@ CHILD = """
         if full_from is not None and line["step"] >= full_from:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     try:
-        state = train(run(samples), params(), config, out / sys.argv[3], progress=tell)
+        state = train(run(samples), params(), config, out / sys.argv[2], progress=tell)
         print("sum", [float(leaf.sum()).hex() for leaf in jax.tree.leaves(state.params)])
     except TrainingError as error:
         print("refused", error)
@@ -256,7 +256,8 @@ CHILD = """
 
 def start(folder: Path, name: str, before: str = "pass") -> subprocess.Popen:
     script = textwrap.dedent(CHILD).replace("{before}", before)
-    arguments = [str(folder), str(Path(__file__).parent), name]
+    tests = Path(__file__).parent
+    arguments = [str(folder), name, str(tests), str(tests.parent)]
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

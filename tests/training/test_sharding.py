@@ -14,7 +14,7 @@ SCRIPT = """
     jax.config.update("jax_num_cpu_devices", 4)
     import jax.numpy as jnp
     import numpy as np
-    sys.path[:0] = sys.argv[2:3]
+    sys.path[:0] = sys.argv[2:]
     from pathlib import Path
     from test_loop import CONFIG, run, train
     from specdec_jax.sharding import make_mesh
@@ -55,7 +55,8 @@ def test_devices_change_nothing(samples, tmp_path):
     from specdec_jax.training.samples import write_samples
 
     write_samples(tmp_path / "samples.jsonl", samples)
-    arguments = [str(tmp_path), str(Path(__file__).parent)]
+    folder = Path(__file__).parent
+    arguments = [str(tmp_path), str(folder), str(folder.parent)]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments], capture_output=True, text=True, check=False
     )
