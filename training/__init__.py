@@ -4,7 +4,7 @@ one's own."""
 from .distill import Distilled, distil
 from .errors import TrainingError
 from .loop import Run, TrainConfig, TrainState, make_step, new_state, train
-from .losses import LOSSES, acceptance, cross_entropy, masked_mean
+from .losses import LOSS_NAMES, LOSSES, acceptance, cross_entropy, masked_mean
 from .packing import Packed, draft_vocabulary, pack
 from .samples import DataError, Sample, read_samples, split, write_samples
 from .settings import HeadConfig, LossConfig, ModelConfig, TextConfig
@@ -13,6 +13,7 @@ from .teacher import Outputs, Teacher, as_teacher, cached_outputs
 
 __all__ = [
     "LOSSES",
+    "LOSS_NAMES",
     "Batch",
     "DataError",
     "Distilled",

@@ -18,9 +18,12 @@ CARD = "README.md"
 
 
 def read_record(place: Path) -> dict[str, Any]:
-    """What was written down about the drafter that lies there; nothing if there is none."""
+    """What was written down about the drafter that lies there, None for NaN; nothing if there is none."""
     try:
-        found = json.loads((place / RECORD).read_text(encoding="utf-8"))
+        text = (place / RECORD).read_text(encoding="utf-8")
+        found = json.loads(
+            text, parse_constant=lambda _: None
+        )  # as earlier versions wrote ratios of nothing to nothing
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -288,13 +288,13 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; one that was cut off is left out."""
+    """The lines of a log; one that was cut off is left out, and NaN, which JSON has no number for, is None."""
     if not path.exists():
         return []
     found = []
     for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
         try:
-            found.append(json.loads(line))
+            found.append(json.loads(line, parse_constant=lambda _: None))
         except ValueError:
             continue
     return found

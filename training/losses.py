@@ -14,6 +14,7 @@ teacher's logits divided by the temperature, and has p as it is.
 """
 
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -158,7 +159,22 @@ LOSSES: dict[str, Loss] = {
     "negative_log_acceptance": negative_log_acceptance,
     "hybrid": hybrid,
 }
-"""By the names that a configuration takes: a teacher's logits, a student's and settings give a loss a position."""
+"""By the names that a configuration takes: a teacher's logits, a student's and settings give a loss a position. The
+baseline, `cross_entropy`, is not among them: it takes the text's tokens in the place of a teacher's logits."""
+
+LossName = Literal[
+    "forward_kl",
+    "reverse_kl",
+    "jensen_shannon",
+    "total_variation",
+    "negative_log_acceptance",
+    "hybrid",
+    "cross_entropy",
+]
+LOSS_NAMES: tuple[LossName, ...] = get_args(LossName)
+"""Of all that a drafter can be trained with: those of ``LOSSES``, and the baseline."""
+
+CROSS_ENTROPY: LossName = "cross_entropy"
 
 OF_ACCEPTANCE = ("total_variation", "negative_log_acceptance", "hybrid")
 """Those made of alpha, which take ``log_total``."""

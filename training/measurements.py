@@ -25,7 +25,7 @@ class Measurements:
         for line in self._lines:
             if line["of"] == of:
                 return line["found"]
-        line = json.loads(json.dumps({"of": of, "found": measure()}))
+        line = json.loads(json.dumps({"of": of, "found": measure()}, allow_nan=False))
         self._lines.append(line)
         part = self._path.with_suffix(".part")  # whole or as it was, even on a full disk
         part.write_text("".join(json.dumps(one) + "\n" for one in self._lines), encoding="utf-8")

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from specdec_jax.models.feature_head_files import Storage
 
-from .losses import check_beta
-from .students import LOSS_NAMES
+from .losses import LOSS_NAMES, LossName, check_beta
 
 
 def _at_least_one(settings: Any, *names: str) -> None:
@@ -127,8 +126,8 @@ class TextConfig:
 class LossConfig:
     """How far the student is from its teacher."""
 
-    name: str = "forward_kl"
-    """forward_kl, reverse_kl, jensen_shannon, total_variation, negative_log_acceptance, hybrid, or cross_entropy."""
+    name: LossName = "forward_kl"
+    """Of the loss; cross_entropy learns from the text's tokens alone, not from what the teacher says."""
     temperature: float = 1.0
     """That both distributions are taken at. At another than 1 every loss sees the tokens of a draft vocabulary only."""
     eta: float = 3.0

@@ -15,13 +15,9 @@ from specdec_jax.models.feature_head import FeatureHeadConfig, draft_places, hea
 from specdec_jax.models.layers import linear
 
 from .chunks import sums_in_chunks
-from .losses import LOSSES, OF_ACCEPTANCE, acceptance, cross_entropy
+from .losses import CROSS_ENTROPY, LOSS_NAMES, LOSSES, OF_ACCEPTANCE, acceptance, cross_entropy
 from .teacher import head_rows
 from .unrolled import in_step, unrolled_features
-
-CROSS_ENTROPY = "cross_entropy"
-LOSS_NAMES = (*LOSSES, CROSS_ENTROPY)
-"""The divergences from a teacher, and learning from the text alone."""
 
 
 class Batch(NamedTuple):

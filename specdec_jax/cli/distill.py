@@ -121,7 +121,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(str(error)) from error
     errors.print(f"{made.directory}: what --draft takes; {kept.CARD} says what it reaches")
     shown = ("held_out", "held_out_before", "cost", *(name + when for name in _WORTH for when in ("_before", "")))
-    print(json.dumps({key: record[key] for key in shown if key in record}))
+    print(json.dumps({key: record[key] for key in shown if key in record}, allow_nan=False))
     return 0
 
 

@@ -2,13 +2,19 @@
 
 import json
 
+import jax
+import numpy as np
 import pytest
 
-from specdec_jax import GenerateConfig, draft_model
+from specdec_jax import GenerateConfig, SamplingParams, constant, draft_model, feature_head, generate, models
+from specdec_jax.cli import drafting
+from specdec_jax.models.feature_head import init_head_params
 from specdec_jax.state import metrics
-from specdec_jax.training import evaluate
+from specdec_jax.training import HeadConfig, evaluate
 from specdec_jax.training.evaluate import Drafting, Question, in_generation, predicted_speedup
+from specdec_jax.training.pupils import head_config
 from specdec_jax.training.report import card, curves
+from specdec_jax.training.teacher import head_rows
 
 CONFIG = GenerateConfig(capacity=32, draft_length=3, rule="coupled", prefill_chunk=8)
 QUESTIONS = [Question("sums", [1, 5, 0, 2]), Question("sums", [1, 6, 7, 0, 2]), Question("tales", [1, 9, 0, 2])]
@@ -83,6 +89,44 @@ def test_ratios_of_nothing_are_none_and_not_nan(tiny_target, monkeypatch):
     assert "| sums | " in card(
         {**record, "held_out": held_out, "from_target": True, "tokens": 1, "settings": {}, "measured": [found]}
     )
+
+
+def test_a_head_is_timed_by_the_passes_that_it_makes(tiny_target, tmp_path):
+    """One over what the last round added, which makes the first guess too, and one for each guess after that."""
+    settings, ids, K = HeadConfig(draft_vocab_size=20), np.arange(5, 25, dtype=np.int32), CONFIG.draft_length
+    config = head_config(tiny_target, settings, (0, 2))
+    params = init_head_params(config, jax.random.key(0), ids, head_rows(tiny_target.params))
+    models.save_head(tmp_path / "head", config, params, ids, storage="float32")
+    head, params = models.head_for(models.load_head(tmp_path / "head"), tiny_target)
+    widths: list[int] = []
+
+    def counted(params, features, tokens, *where):
+        jax.debug.callback(lambda: widths.append(tokens.shape[1]))
+        return head.apply(params, features, tokens, *where)
+
+    made = drafting.make(str(tmp_path / "head"), tiny_target)
+    out = generate(
+        made.target.model,
+        tiny_target.params,
+        feature_head(head._replace(apply=counted)),
+        params,
+        np.array([[1, 5, 0, 2]], np.int32),
+        [4],
+        key=jax.random.key(1),
+        sampling=SamplingParams(temperature=1.0),
+        config=CONFIG,
+        max_new_tokens=24,
+        controller=constant(),
+    )
+    jax.block_until_ready(out)
+    jax.effects_barrier()
+    rounds = int(out.stats.rounds[0])
+    assert rounds > 6
+    # The first round finds its prompt read, and near the end of the answer fewer guesses have room.
+    assert widths.count(K + 1) in (rounds - 1, rounds)
+    assert (K - 1) * (rounds - K) <= widths.count(1) <= (K - 1) * rounds
+    assert [(tokens, times) for _, tokens, times in made.passes(K)] == [(K + 1, 1), (1, K - 1)]
+    assert [(tokens, times) for _, tokens, times in made.passes(1)] == [(2, 1)]
 
 
 def test_a_predicted_speedup():

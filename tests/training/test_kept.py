@@ -1,15 +1,20 @@
 """The drafter of a run: nothing that it did not make is lost, and what it made appears whole."""
 
 import json
+from typing import Any
 
+import jax.numpy as jnp
 import pytest
 from safetensors import SafetensorError
 
 from specdec_jax.models import tensor_files
 from specdec_jax.models.new_directory import replaced_directory
 from specdec_jax.training import kept
+from specdec_jax.training.distill import _measured
 from specdec_jax.training.errors import TrainingError
+from specdec_jax.training.loop import Run, TrainConfig, new_state
 from specdec_jax.training.measurements import Measurements
+from specdec_jax.training.students import Measured, Student
 
 SETTINGS = {"loss": {"name": "hybrid"}, "training": {"steps": 4}}
 RECORD = {
@@ -135,3 +140,28 @@ def test_nothing_is_measured_twice(tmp_path):
     Measurements(path).get({"step": 4, "widths": (1, 2)}, measure)
     assert len(made) == 3
     assert [json.loads(line)["of"]["step"] for line in path.read_text().splitlines()] == [3, 4]
+
+
+def test_what_was_written_with_nan_is_read_with_none(tmp_path):
+    """As earlier versions wrote ratios of nothing to nothing, which JSON has no number for."""
+    path = tmp_path / "measured.jsonl"
+    path.write_text('{"of": {"step": 4}, "found": {"accepted_at": [0.5, NaN]}}\n')
+    found = Measurements(path).get({"step": 4}, lambda: pytest.fail("it is known"))
+    assert found == {"accepted_at": [0.5, None]}
+    place = tmp_path / "drafter"
+    kept.replace(place, RECORD)
+    written = json.dumps(RECORD | {"measured": [{"acceptance_rate": float("nan")}]})
+    assert "NaN" in written
+    (place / kept.RECORD).write_text(written)
+    assert kept.read_record(place)["measured"] == [{"acceptance_rate": None}]
+
+
+def test_held_out_text_that_gives_no_number_is_an_error():
+    """Where the log is lost, and the best checkpoint is measured again."""
+    batch: Any = {}
+    nothing = Measured(jnp.ones(1), jnp.full(1, jnp.nan), jnp.ones(1))
+    student = Student(lambda *_: nothing, (1.0,))
+    run = Run(student, {}, lambda *_: pytest.fail("it does not train"), lambda: iter([batch]), {})
+    state = new_state({"w": jnp.zeros((2, 2))}, TrainConfig())
+    with pytest.raises(TrainingError, match=r"held out, of the best checkpoint: loss \[1.0\], alpha \[nan\]; expected"):
+        _measured(run, state, None)

@@ -1,12 +1,14 @@
 """Distillation losses against known values, float64 differences, and each other."""
 
+from typing import get_args, get_type_hints
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax.training import LOSSES, acceptance, cross_entropy, masked_mean
-from specdec_jax.training.losses import OF_ACCEPTANCE
+from specdec_jax.training import LOSS_NAMES, LOSSES, LossConfig, acceptance, cross_entropy, masked_mean
+from specdec_jax.training.losses import CROSS_ENTROPY, OF_ACCEPTANCE
 
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
 VALUES = {
@@ -22,6 +24,12 @@ each_loss = pytest.mark.parametrize("name", LOSSES)
 
 def logits(probabilities, shift=0.0):
     return jnp.asarray(np.log(probabilities) + shift, jnp.float32)
+
+
+def test_one_list_of_names():
+    """The command's help shows it, errors name it, and each is in the registry or is the baseline beside it."""
+    assert (*LOSSES, CROSS_ENTROPY) == LOSS_NAMES
+    assert get_args(get_type_hints(LossConfig)["name"]) == LOSS_NAMES
 
 
 @each_loss

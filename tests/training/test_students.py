@@ -12,11 +12,11 @@ from specdec_jax.models import text_model_from_config
 from specdec_jax.models.feature_head import draft_places, feature_model, init_head_params
 from specdec_jax.training import batches
 from specdec_jax.training.from_layers import evenly_spaced, from_layers
+from specdec_jax.training.losses import LOSS_NAMES
 from specdec_jax.training.packing import draft_vocabulary, pack
 from specdec_jax.training.pupils import head_config, low_middle_high
 from specdec_jax.training.settings import HeadConfig
 from specdec_jax.training.students import (
-    LOSS_NAMES,
     draft_model_student,
     feature_head_student,
     frozen_for_head,
