@@ -17,6 +17,7 @@ from specdec_jax.models import Loaded
 from .samples import DataError, Sample, prompts, read_samples, texts, write_samples
 from .self_prompt import CAPACITY, answers, config_of, self_prompted
 from .teacher import weights_digest
+from .whole_files import whole_file
 
 Progress = Callable[[int, int], None]
 """Called with the answer tokens there are and those wanted."""
@@ -63,6 +64,7 @@ def gather(
 
     Raises:
         DataError: the folder holds text that was made otherwise or by other weights, or nothing comes out.
+        OSError: the disk is full; what was written stays and is gone on from.
     """
     folder.mkdir(parents=True, exist_ok=True)
     now = begun(folder) if now is None else now
@@ -93,11 +95,9 @@ def gather(
             batch = _batch(
                 target, jax.random.fold_in(key, index), index, asked, temperatures, rows, max_tokens, config, now
             )
-            part = path.with_suffix(".part")
-            part.unlink(missing_ok=True)
-            part.touch()
-            write_samples(part, batch)
-            part.rename(path)
+            with whole_file(path, "the text") as part:
+                part.touch()
+                write_samples(part, batch)
         samples += batch
         have += sum(len(sample.answer_ids) for sample in batch)
         index += 1
@@ -142,9 +142,8 @@ def _check_made(folder: Path, now: datetime, made: dict[str, Any], tell: Callabl
     if not path.exists():
         if any(folder.glob("*.jsonl")):
             raise DataError(f"{folder} holds text, but no {_MADE} that says how it was made; expected an empty folder")
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps({**made, _BEGUN: now.isoformat()}, indent=2) + "\n", encoding="utf-8")
-        part.rename(path)
+        with whole_file(path, "the text") as part:
+            part.write_text(json.dumps({**made, _BEGUN: now.isoformat()}, indent=2) + "\n", encoding="utf-8")
         return
     found, wanted = _read_made(folder), json.loads(json.dumps(made))
     found.pop(_BEGUN, None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .loop import read_log
+from .whole_files import whole_file
 
 
 class Measurements:
@@ -27,7 +28,6 @@ class Measurements:
                 return line["found"]
         line = json.loads(json.dumps({"of": of, "found": measure()}, allow_nan=False))
         self._lines.append(line)
-        part = self._path.with_suffix(".part")  # whole or as it was, even on a full disk
-        part.write_text("".join(json.dumps(one) + "\n" for one in self._lines), encoding="utf-8")
-        part.replace(self._path)
+        with whole_file(self._path, "what was measured") as part:
+            part.write_text("".join(json.dumps(one) + "\n" for one in self._lines), encoding="utf-8")
         return line["found"]

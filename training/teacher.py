@@ -24,6 +24,7 @@ from specdec_jax.models.int8 import refuse_int8
 from specdec_jax.models.layers import linear
 
 from .packing import Packed
+from .whole_files import whole_file
 
 
 class Outputs(NamedTuple):
@@ -219,7 +220,8 @@ def cached_outputs(
             array[start:stop] = new[: stop - start]
             if isinstance(array, np.memmap):
                 array.flush()
-        (place / _DONE).write_text(json.dumps({"rows": stop}))
+        with whole_file(place / _DONE, "the teacher's outputs") as part:
+            part.write_text(json.dumps({"rows": stop}))
         progress(stop, rows)
     return arrays
 
@@ -236,23 +238,13 @@ def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         return np.zeros(shape, dtype)
     if path.exists():
         return np.load(path, mmap_mode="r+")
-    making = path.with_suffix(".part")
-    try:
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    with whole_file(path, f"{size / 1e6:,.0f} MB of the teacher's outputs") as making:
         np.lib.format.open_memmap(making, "w+", np.dtype(dtype), shape).flush()
         if hasattr(os, "posix_fallocate"):
             # Room for all of it now: a mapped file that finds the disk full later kills the process.
             with making.open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, making.stat().st_size)
-        making.rename(path)
-    except OSError as error:
-        making.unlink(missing_ok=True)
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        raise OSError(
-            error.errno,
-            f"{error.strerror}; the teacher's outputs take {size / 1e6:,.0f} MB there, so make room and start the same "
-            "command again",
-            str(path),
-        ) from error
     return np.load(path, mmap_mode="r+")
 
 

@@ -12,7 +12,7 @@ from specdec_jax.training.checkpoints import alone
 from specdec_jax.training.distill import distil
 from specdec_jax.training.errors import TrainingError
 from specdec_jax.training.loop import TrainConfig
-from specdec_jax.training.samples import DataError
+from specdec_jax.training.samples import DataError, Sample
 from specdec_jax.training.settings import HeadConfig, LossConfig, ModelConfig, TextConfig
 from specdec_jax.training.texts import gather
 
@@ -45,6 +45,21 @@ def test_text_that_was_made_otherwise_is_not_used_again(changes, message, tiny_t
         gathered(tiny_target, tmp_path, **changes)
     with pytest.raises(DataError, match="holds text that was made otherwise: target"):
         gathered(tiny_target._replace(name="another"), tmp_path)
+
+
+def test_a_full_disk_is_told_with_its_path(tiny_target, tmp_path, monkeypatch):
+    """And started again with room, the text is written."""
+
+    def full(path, batch):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(data, "self_prompted", lambda *_, **__: [Sample([1], [5, 0], 0.0)])
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "write_samples", full)
+        with pytest.raises(OSError, match=r"No space left on device; .* make room and start the same .*000000.jsonl"):
+            gathered(tiny_target, tmp_path, tokens=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["made.json"]
+    assert len(gathered(tiny_target, tmp_path, tokens=2)) == 1
 
 
 def test_text_that_other_weights_wrote_is_not_the_targets_own(tiny_target, tmp_path):

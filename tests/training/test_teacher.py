@@ -1,6 +1,7 @@
 """What the teacher says is what the model says, and is computed once."""
 
 import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -112,7 +113,27 @@ def test_a_full_disk_is_an_error_before_the_work(source, packed, tmp_path, monke
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     monkeypatch.setattr(Teacher, "read", lambda *_: pytest.fail("computed something"))
-    advice = r"No space left on device; the teacher's outputs take \d+ MB there, so make room .*features.npy"
+    advice = r"No space left on device; .* room for \d+ MB of the teacher's outputs, so make room .*features.npy"
     with pytest.raises(OSError, match=advice):
         cached_outputs(tmp_path, source, packed)
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_disk_that_is_full_between_rows(source, packed, tmp_path, monkeypatch):
+    """What was computed is gone on from."""
+    whole = Path.write_text
+
+    def full(self, text, *how, **named):
+        if '"rows": 6' in text:
+            self.touch()
+            raise OSError(28, "No space left on device")
+        return whole(self, text, *how, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match=r"No space left on device; .* so make room and start .*done.json"):
+            cached_outputs(tmp_path, source, packed, batch=3)
+    assert not list(tmp_path.rglob("*.part"))
+    done: list[int] = []
+    cached_outputs(tmp_path, source, packed, batch=3, progress=lambda rows, of: done.append(rows))
+    assert done[0] == 6, "the first three are there"
