@@ -47,7 +47,7 @@ class Distilled(NamedTuple):
     before: Path
     """The drafter that it began as."""
     best: dict[str, Any]
-    """On held-out text: loss, alpha of each guess, block_efficiency, and the step."""
+    """On held-out text: loss, alpha of each guess, block_efficiency (estimated, see `students.total`), and the step."""
     log: list[dict[str, Any]]
     record: dict[str, Any]
     """What was written down about it, see `report.card`."""

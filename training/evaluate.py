@@ -97,7 +97,8 @@ def in_generation(
 
 
 def predicted_speedup(alphas: Sequence[float], draft_length: int, cost: Mapping[str, float]) -> float:
-    """Against plain decoding, from the acceptance of each guess and what it costs to make and to check them.
+    """Against plain decoding, from the acceptance of each guess and what it costs to make and to check them, as if each
+    guess were kept independently of the others.
 
     Args:
         alphas: of the guesses in turn; those past the ones that were measured count as the last of them.

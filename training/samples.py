@@ -86,15 +86,17 @@ def texts(path: str | os.PathLike[str], tokenizer: Tokenizer) -> Iterator[Sample
         text = record.get("text")
         if not isinstance(text, str) or not text:
             raise DataError(f"{where} has no text; expected an object with a text that is not empty")
-        _check_text(text, f"the text of {where}")
+        _check_text(text, where, "text")
         yield Sample([], [*tokenizer.encode(text), *tokenizer.eos_ids[:1]])
 
 
-def _check_text(text: str, what: str) -> None:
+def _check_text(text: str, where: str, what: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"{what} has a lone surrogate at character {error.start}; expected valid Unicode") from error
+        raise DataError(
+            f"{where} has a lone surrogate at character {error.start} of its {what}; expected valid Unicode"
+        ) from error
 
 
 def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer, *, now: datetime | None = None) -> Iterator[list[int]]:
@@ -108,8 +110,9 @@ def prompts(path: str | os.PathLike[str], tokenizer: Tokenizer, *, now: datetime
     for where, record in _records(path):
         if "messages" in record:
             messages = record["messages"]
+            _check_text(json.dumps(messages, ensure_ascii=False), where, "messages, as JSON")
         elif isinstance(record.get("prompt"), str) and record["prompt"]:
-            _check_text(record["prompt"], f"the prompt of {where}")
+            _check_text(record["prompt"], where, "prompt")
             messages = [{"role": "user", "content": record["prompt"]}]
         else:
             raise DataError(f"{where} has neither a prompt nor messages; expected one of them")

@@ -33,7 +33,16 @@ def test_a_byte_that_is_no_text_is_named_with_its_line(kind, number, tmp_path, t
 def test_half_a_character_is_named_with_its_line(kind, tmp_path, tiny_target):
     path = tmp_path / "lines.jsonl"
     path.write_text(f'{{"{kind}": "w5"}}\n{{"{kind}": "w5 \\ud800"}}\n')
-    with pytest.raises(DataError, match=rf"the {kind} of .*lines.jsonl:2 has a lone surrogate at character 3"):
+    with pytest.raises(DataError, match=rf"lines.jsonl:2 has a lone surrogate at character 3 of its {kind}; expected"):
+        from_file(path, tiny_target)
+
+
+def test_half_a_character_in_messages_is_named_with_its_line(tmp_path, tiny_target):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "w5 \\ud800"}]}\n')
+    with pytest.raises(
+        DataError, match=r"lines.jsonl:1 has a lone surrogate at character \d+ of its messages, as JSON;"
+    ):
         from_file(path, tiny_target)
 
 
