@@ -93,7 +93,9 @@ def pair(tiny, other, tmp_path, monkeypatch, quick_programs):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(lengths, "_with_length", QUICKLY)
     draft, config = other("drafts", seed=4), GenerateConfig(capacity=32, draft_length=2)
-    costs.save(costs.key(drafting.make(str(draft), load(tiny)), config, 1), Costs(0.1, [1.0, 1.5]))
+    target = load(tiny)
+    for name in (str(draft), "ngram"):
+        costs.save(costs.key(drafting.make(name, target), config, 1), Costs(0.1, [1.0, 1.5]))
 
     def in_turns(runs, repeats):
         seconds = count(2)
