@@ -157,7 +157,7 @@ def _tokens(tokenizer: Tokenizer | None, config: DecoderConfig, path: Path) -> d
 
 
 def _keep_ends(tokenizer: Tokenizer, config: DecoderConfig, path: Path) -> None:
-    """Leave out end tokens that lie past the logits: they never come out. Refuse those that are no tokens at all."""
+    """Leave out end tokens that never come out, past the logits or in their padding. Refuse those past both."""
     foreign = [end for end in tokenizer.eos_ids if end >= max(config.vocab_size, tokenizer.vocab_size)]
     if foreign:
         raise LoadError(
@@ -165,7 +165,8 @@ def _keep_ends(tokenizer: Tokenizer, config: DecoderConfig, path: Path) -> None:
             f"has {tokenizer.vocab_size} tokens; expected one of these, so correct eos_token_id in config.json and "
             "generation_config.json"
         )
-    tokenizer.eos_ids = tuple(end for end in tokenizer.eos_ids if end < config.vocab_size)
+    drawn = min(config.vocab_size, tokenizer.vocab_size)
+    tokenizer.eos_ids = tuple(end for end in tokenizer.eos_ids if end < drawn)
 
 
 class _Contents(NamedTuple):

@@ -11,6 +11,7 @@ from ._typing import Array, Int, Key
 from .drafters import Drafter
 from .lm import LanguageModel
 from .sampling import SamplingParams, row_keys
+from .sampling.params import LEAST
 from .state import GenerateConfig, GenerateState
 
 _UNLIMITED = np.iinfo(np.int32).max
@@ -158,7 +159,7 @@ def _check_prompts(target: LanguageModel, config: GenerateConfig, prompts, promp
 def check_rule(config: GenerateConfig, sampling: SamplingParams) -> None:
     """Raise a ValueError where the greedy rule, which samples nothing, is given a temperature."""
     temperature = concrete(sampling.temperature)
-    if config.rule == "greedy" and temperature is not None and (temperature != 0).any():
+    if config.rule == "greedy" and temperature is not None and (temperature >= LEAST).any():
         raise ValueError(
             f"rule is greedy, but temperature is {float(np.max(temperature))}; expected temperature 0, or the rule "
             "block, token or coupled to sample"

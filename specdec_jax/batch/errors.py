@@ -33,13 +33,14 @@ def cannot_write(path: os.PathLike[str], error: Exception) -> JobError:
 
 @contextlib.contextmanager
 def reaching(path: os.PathLike[str]) -> Iterator[None]:
-    """What goes wrong while this is looked at is a PassingError, but a JobError where it is not allowed to be."""
+    """What goes wrong while this is looked at is a PassingError, but a JobError where it would again."""
     try:
         yield
     except JobError:
         raise
+    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
+        raise JobError(f"cannot read {path}: {error}; expected one that can be read, so see to it") from error
     except Exception as error:  # stores raise what their libraries do
-        kind = JobError if isinstance(error, PermissionError) else PassingError
-        raise kind(
-            f"cannot read {path}: {error}; what was written before is whole, so start the same command again then"
+        raise PassingError(
+            f"cannot read {path}: {error}; what was written before is whole, so start the same command again"
         ) from error

@@ -82,12 +82,14 @@ def make_folder(folder: epath.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in FULL or isinstance(error, ConnectionError | TimeoutError):
             raise cannot_write(folder, error) from error
         why = error.strerror or error
         raise JobError(f"cannot make the folder {folder}: {why}; expected one that can be written") from error
     except ImportError as error:
         raise JobError(f"cannot reach {folder}: {error}; expected pip install 'specdec-jax[gcs]' for gs://") from error
+    except Exception as error:  # stores raise what their libraries do
+        raise cannot_write(folder, error) from error
 
 
 def create_whole(path: epath.Path, text: str) -> None:

@@ -107,7 +107,8 @@ class BatchGenerator:
 
         def until_it_fails() -> Iterator[Request | Refused]:
             try:
-                yield from requests
+                for request in requests:  # noqa: UP028  (`yield from` would close the caller's generator with this one)
+                    yield request
             except Exception as error:
                 failed.append(error)
 

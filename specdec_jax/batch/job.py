@@ -107,4 +107,4 @@ def _count(waiting: list[Mapping[str, Any]], progress: Progress) -> None:
 
 
 def _index(found: Answer | Refused) -> int:
-    return found.index if isinstance(found, Refused) else found.request.index
+    return int(found.index if isinstance(found, Refused) else found.request.index)  # JSON takes no NumPy integer

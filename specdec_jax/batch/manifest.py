@@ -57,7 +57,7 @@ def _read(place: Place) -> tuple[dict[str, Any], datetime]:
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
         begun = datetime.fromisoformat(found.pop(_BEGUN) if found.get("format") == _FORMAT else _UNKNOWN)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (FileNotFoundError, IsADirectoryError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise JobError(
             f"{place.manifest} is damaged ({error}); expected what a job wrote there, so put it back, or name another "
             "output"

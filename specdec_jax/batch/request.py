@@ -76,11 +76,12 @@ def room(config: GenerateConfig, max_positions: int | None) -> int:
 
 
 def check(request: Request, config: GenerateConfig, *, vocab_size: int, max_positions: int | None) -> None:
-    """Raise a ValueError for what cannot be answered. Nothing here touches a device."""
+    """Raise a ValueError for what cannot be answered. No device computes anything for it."""
     ids = request.token_ids
     if isinstance(ids, jax.Array):
         ids = np.asarray(ids)
-    if not isinstance(ids, Sequence | np.ndarray) or (isinstance(ids, np.ndarray) and ids.ndim != 1):
+    odd = isinstance(ids, str | bytes | bytearray) or not isinstance(ids, Sequence | np.ndarray)
+    if odd or (isinstance(ids, np.ndarray) and ids.ndim != 1):
         raise ValueError(f"token_ids is of the type {type(ids).__name__}; expected a list of token ids")
     if not len(ids):
         raise ValueError("the prompt has no tokens; expected at least one")
@@ -93,6 +94,8 @@ def check(request: Request, config: GenerateConfig, *, vocab_size: int, max_posi
             f"the prompt has {len(ids)} tokens, but a row holds {most} with its answer; shorten the prompt"
             + (", or raise the capacity" if most == config.capacity else ": that is all that the target can read")
         )
+    if not isinstance(request.sampling, SamplingParams):
+        raise ValueError(f"sampling is of the type {type(request.sampling).__name__}; expected SamplingParams")
     for name, value in request.sampling._asdict().items():
         if np.ndim(value):
             raise ValueError(f"{name} is {value!r}; expected a number, for a request is one row")

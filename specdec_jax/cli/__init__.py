@@ -75,7 +75,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # whoever read it has left, and the exit status says the rest
+    with contextlib.suppress(OSError):  # nothing can be written there, and the exit status says the rest
         print(text, file=sys.stderr, flush=True)
 
 

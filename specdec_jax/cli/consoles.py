@@ -17,7 +17,13 @@ def console(file: Any = None) -> Console:
 
 
 class _Beside(Console):
-    """Standard error. If whoever read it has left, the work goes on and nothing more is said."""
+    """Standard error. If nothing can be written there, the work goes on and nothing more is said."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        try:
+            super().print(*objects, **how)
+        except OSError:  # a full disk, or a terminal that has hung up
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -135,7 +135,8 @@ class Options:
             raise ValueError("logprobs are asked for, but answers come as text; expected --format jsonl beside it")
         if self.scope == "pod" and self.tensor is None:
             raise ValueError("scope is pod, but tensor is missing; expected --tensor with a number of chips")
-        if self.coordinator is not None and not re.fullmatch(r".+:\d{1,5}", self.coordinator):
+        found = re.fullmatch(r".+:(\d{1,5})", self.coordinator or "")
+        if self.coordinator is not None and (found is None or int(found[1]) > 65535):
             raise ValueError(f"coordinator is {self.coordinator!r}; expected host:port, such as 10.0.0.1:1234")
         given = [name for name in ("coordinator", "processes", "process") if getattr(self, name) is not None]
         if given and self.scope == "process":

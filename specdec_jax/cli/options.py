@@ -50,7 +50,12 @@ def _scalar_or_array(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None
 
 def parse(options: type[T], command: str, args: Sequence[str]) -> T:
     """The options of ``specdec command`` as an instance of the dataclass; exits with 2 where they are wrong."""
-    return tyro.cli(options, prog=f"specdec {command}", args=args, registry=_REGISTRY)
+    try:
+        return tyro.cli(options, prog=f"specdec {command}", args=args, registry=_REGISTRY)
+    except BrokenPipeError:
+        if {"-h", "--help"} & {*args}:
+            raise
+        raise SystemExit(2) from None  # nobody reads what is wrong
 
 
 def check_integers(options: object, **ranges: tuple[int, int]) -> None:

@@ -15,7 +15,8 @@ class SamplingParams(NamedTuple):
 
     The transforms apply in this order, and each acts on what the one before left:
 
-    ``temperature``  logits are divided by it; 0 means the likeliest token, lowest id on ties (greedy)
+    ``temperature``  logits are divided by it; 0 means the likeliest token, lowest id on ties (greedy),
+                     and so does what is too small for a normal float32
     ``top_k``        keep the k likeliest tokens, and those as likely as the k-th; 0 keeps all
     ``top_p``        keep the likeliest tokens until their mass reaches top_p, and those as likely as the last
                      one kept; 1 keeps all
@@ -82,7 +83,8 @@ def _check_range(name: str, value, inside, expected: str, *, whole: bool = False
     if not (jnp.issubdtype(known.dtype, jnp.integer) or (jnp.issubdtype(known.dtype, jnp.floating) and not whole)):
         kind = "an integer" if whole else "a number"
         raise ValueError(f"{name} is {value!r}; expected {kind} {expected}")
-    bad = np.atleast_1d(~inside(known))
+    wide = known if whole else known.astype(np.float64)  # in a narrow dtype the bounds themselves would be rounded
+    bad = np.atleast_1d(~inside(wide))
     if bad.any():
         row = int(np.argmax(bad))
         got = np.atleast_1d(known)[row]

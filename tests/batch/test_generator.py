@@ -167,6 +167,8 @@ def test_what_cannot_be_answered_comes_back_and_the_others_are_answered():
         22: odd(22, token_ids=None),
         23: odd(23, max_new_tokens=1.5),
         24: odd(24, seed=2.0),
+        26: odd(26, token_ids=b"\x01"),
+        27: odd(27, sampling=None),
         25: odd(25, sampling=SamplingParams(temperature=jnp.ones(2))),
     }
     found = list(make()([*bad.values(), *asked, Refused(15, "no JSON", "line 16")]))
@@ -184,6 +186,16 @@ def test_what_cannot_be_answered_comes_back_and_the_others_are_answered():
     assert "max_new_tokens is 1.5; expected an integer from 0" in why[23]
     assert "seed is 2.0; expected an integer from 0" in why[24]
     assert "expected a number, for a request is one row" in why[25]
+    assert "token_ids is of the type bytes" in why[26]
+    assert "sampling is of the type NoneType" in why[27]
+
+
+def test_what_was_not_drawn_is_still_the_callers():
+    asked = iter(request for request in requests(12))
+    stretches: Any = make(batch=1).stretches(asked)
+    next(stretches)
+    stretches.close()
+    assert next(asked).index < 12
 
 
 def odd(index: int, **fields: Any) -> Request:

@@ -43,16 +43,19 @@ def test_another_job_is_refused_by_what_differs(tmp_path):
     assert "another job: seed was 1 and is now 2; sampling.top_k was 2 and is now 3. Expected" in str(refused.value)
 
 
-@pytest.mark.parametrize("method", ["iterdir", "read_text"])
-def test_a_store_that_does_not_answer(method, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError])  # stores have errors of their own
+@pytest.mark.parametrize("method", ["iterdir", "read_text", "mkdir"])
+def test_a_store_that_does_not_answer(method, kind, tmp_path, monkeypatch):
     to = place(str(tmp_path))
     claim(to, {"a": 1})
 
     def fails(self, *args, **kwargs):
-        raise RuntimeError("the store has gone")  # stores have errors of their own
+        raise kind("the store has gone")
 
     monkeypatch.setattr(type(to.folder), method, fails)
-    with pytest.raises(PassingError, match=r"cannot read .*: the store has gone; what was written before is whole"):
+    with pytest.raises(
+        PassingError, match=r"cannot (read|write) .*: the store has gone; what was written before is whole"
+    ):
         claim(to, {"a": 1})
 
 

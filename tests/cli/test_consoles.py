@@ -57,3 +57,11 @@ def test_work_goes_on_where_nobody_reads_what_is_said_beside_it(make, nobody_rea
     console.print("x" * 100_000)
     console.print("again")
     print("others too", file=sys.stderr, flush=True)
+
+
+def test_work_goes_on_where_the_disk_of_what_is_said_is_full(monkeypatch):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        console = consoles.errors()
+        console.print("x" * 100_000)
+        console.print("again")

@@ -25,6 +25,7 @@ from specdec_jax import SamplingParams
         ({"top_p": 0.0}, r"top_p is 0\.0; expected top_p in \(0, 1\]"),
         ({"top_p": 1e-50}, r"top_p is 1e-50; expected top_p in \(0, 1\], no less than 1\.18e-38"),
         ({"top_p": 1e-40}, r"top_p is 1e-40; expected top_p in \(0, 1\], no less than 1\.18e-38"),
+        ({"top_p": np.float16(0)}, r"top_p is 0\.0; expected top_p in \(0, 1\]"),
         ({"top_p": 1.5}, r"top_p is 1\.5; expected top_p in \(0, 1\]"),
         ({"min_p": -0.1}, r"min_p is -0\.1; expected min_p in \[0, 1\]"),
         ({"min_p": 2.0}, r"min_p is 2\.0; expected min_p in \[0, 1\]"),
